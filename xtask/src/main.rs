@@ -1,0 +1,64 @@
+//! The tasks of this repository: `cargo xtask <task>`.
+
+mod needs;
+mod progress;
+mod test;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+
+/// The tasks of this repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Builds Knoll and shows its main job on the embedded cluster
+    Demo,
+    /// Builds everything and runs every check and test
+    Test(test::Arguments),
+    /// Writes the files that are made from the code: deploy/crds/*.yaml
+    Generate {
+        /// Changes nothing and fails when a file is not what the code says
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+fn main() -> std::process::ExitCode {
+    let result = match Arguments::parse().task {
+        Task::Demo => demo(),
+        Task::Test(arguments) => test::run(&arguments),
+        Task::Generate { check } => generate(check),
+    };
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+/// The demo is an example of the `knoll` crate, so that its dependencies are built once.
+fn demo() -> anyhow::Result<()> {
+    let tool = needs::terraform()?;
+    let cargo = progress::cargo();
+    progress::phase("building knoll", || {
+        progress::command(&cargo, &["build", "--package", "knoll", "--bin", "knoll", "--example", "demo"])
+    })?;
+    let folder = progress::built()?;
+    progress::status(std::process::Command::new(folder.join("examples/demo")).arg(folder.join("knoll")).arg(tool))
+}
+
+fn generate(check: bool) -> anyhow::Result<()> {
+    let mut words = vec!["run", "--package", "knoll", "--example", "generate", "--"];
+    if check {
+        words.push("--check");
+    }
+    progress::command(&progress::cargo(), &words)
+}

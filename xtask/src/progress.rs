@@ -1,0 +1,51 @@
+//! How tasks show what they are doing: a line when a piece of work starts, and one with its time when it ends.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+
+/// The folder of the repository.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// Does a piece of work and says how long it took.
+pub fn phase<T>(title: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    println!("==> {title}");
+    let begun = Instant::now();
+    let result = work().with_context(|| format!("`{title}` failed"))?;
+    println!("    done in {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(result)
+}
+
+/// Runs a program in the repository, its output going where ours goes.
+pub fn command(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(root());
+    status(&mut command)
+}
+
+/// Runs a prepared command and fails when it fails.
+pub fn status(command: &mut Command) -> anyhow::Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| format!("cannot start `{program}`"))?;
+    if !status.success() {
+        let words: Vec<String> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+        bail!("`{program} {}` ended with {status}", words.join(" "));
+    }
+    Ok(())
+}
+
+/// The cargo that runs this task.
+pub fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
+/// The folder that cargo builds into: this task lies in it too.
+pub fn built() -> anyhow::Result<PathBuf> {
+    let here = std::env::current_exe().context("cannot find this program's own file")?;
+    here.parent().map(Path::to_owned).context("a program lies in a folder")
+}
