@@ -1,0 +1,94 @@
+//! [`Approval`]: a person's decision on the exact bytes of a plan.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::rules;
+
+/// What was decided; it never changes.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "knoll.dev",
+    version = "v1alpha1",
+    kind = "Approval",
+    namespaced,
+    status = "ApprovalStatus",
+    derive = "PartialEq",
+    category = "knoll",
+    doc = "A person's decision on the exact bytes of a plan.",
+    selectable = ".spec.run",
+    printcolumn(name = "Run", type_ = "string", json_path = ".spec.run"),
+    printcolumn(name = "Decision", type_ = "string", json_path = ".spec.decision"),
+    printcolumn(name = "By", type_ = "string", json_path = ".spec.by"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Comment", type_ = "string", json_path = ".spec.comment", priority = 1),
+    printcolumn(name = "Digest", type_ = "string", json_path = ".spec.digest", priority = 1),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::immutable("an Approval never changes: create another one"))]
+pub struct ApprovalSpec {
+    /// The Run, in the same namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub run: String,
+    /// The digest of the plan, or of the privileged command: the Run's `status.reviewDigest`.
+    #[schemars(length(max = 128))]
+    #[x_kube(validation = rules::digest())]
+    pub digest: String,
+    /// The decision.
+    pub decision: Decision,
+    /// Who decided: the user that creates the object.
+    #[schemars(length(max = 1024))]
+    #[x_kube(validation = rules::not_empty("write the name of the user that creates the Approval, as kubectl auth whoami prints it"))]
+    pub by: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub comment: Option<String>,
+}
+
+/// A decision on a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Decision {
+    /// Apply exactly this plan.
+    Approve,
+    /// Do not apply it; the run ends.
+    #[default]
+    Discard,
+}
+
+/// What became of an Approval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalStatus {
+    /// What it did.
+    #[serde(default)]
+    pub phase: ApprovalPhase,
+    /// `Ready`, with a message that says what it did or why it has no effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// The generation that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// What an Approval did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApprovalPhase {
+    /// Not yet looked at. Next: `Effective` or `NoEffect`.
+    #[default]
+    Pending,
+    /// It decided the review of its Run.
+    Effective,
+    /// It decided nothing: another digest, no such Run, or a Run that does not wait.
+    NoEffect,
+}

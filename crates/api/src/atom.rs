@@ -1,0 +1,319 @@
+//! [`Atom`]: a set of Kubernetes objects that is updated as one transaction.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{duration::Duration, rules, variables::KeyRef};
+
+/// What an Atom is told.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "knoll.dev",
+    version = "v1alpha1",
+    kind = "Atom",
+    namespaced,
+    status = "AtomStatus",
+    derive = "PartialEq",
+    category = "knoll",
+    doc = "A set of Kubernetes objects that is updated as one transaction, and rolled back when it does not come up.",
+    validation = crate::rules::name_fits_label(),
+    validation = Rule::new("!has(self.spec.dependsOn) || self.spec.dependsOn.all(other, other.kind != 'Atom' || other.name != self.metadata.name)")
+        .message("spec.dependsOn: an Atom cannot depend on itself; name other Atoms or Stacks"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Current", type_ = "string", json_path = ".status.currentVersion"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status", priority = 1),
+    printcolumn(name = "Last-Good", type_ = "string", json_path = ".status.lastGoodVersion", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AtomSpec {
+    /// The name of the AtomVersion that should run, in the same namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub version: String,
+    /// How long an update may take until every object is ready.
+    #[serde(default = "default_deadline")]
+    #[x_kube(validation = rules::at_least("1s"))]
+    pub deadline: Duration,
+    /// How long a rollback may take.
+    #[serde(default = "default_deadline")]
+    #[x_kube(validation = rules::at_least("1s"))]
+    pub rollback_deadline: Duration,
+    /// How many older AtomVersions that carry this Atom's label are kept.
+    #[serde(default = "default_history_limit")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub history_limit: u32,
+    /// Objects in the same namespace that must be Ready first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub depends_on: Vec<AtomDependency>,
+    /// Values that the template may use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub inputs: Vec<AtomInput>,
+    /// Stops the update that is under way, and rolls it back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancel: bool,
+}
+
+impl Default for AtomSpec {
+    fn default() -> Self {
+        Self {
+            version: String::new(),
+            deadline: default_deadline(),
+            rollback_deadline: default_deadline(),
+            history_limit: default_history_limit(),
+            depends_on: Vec::new(),
+            inputs: Vec::new(),
+            cancel: false,
+        }
+    }
+}
+
+fn default_deadline() -> Duration {
+    Duration::from_secs(300)
+}
+
+fn default_history_limit() -> u32 {
+    10
+}
+
+/// An object that must be Ready before an Atom is updated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AtomDependency {
+    /// Its kind.
+    #[serde(default)]
+    pub kind: DependencyKind,
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// The kind of a dependency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum DependencyKind {
+    /// Another Atom.
+    #[default]
+    Atom,
+    /// A Stack.
+    Stack,
+}
+
+/// A value that the template may use: exactly one of the fields beside `name` is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::exactly_one(
+    &["value", "stackRef", "secretKeyRef", "configMapKeyRef"],
+    "set exactly one of value, stackRef, secretKeyRef or configMapKeyRef",
+))]
+pub struct AtomInput {
+    /// The name that the template uses.
+    #[schemars(length(max = 63))]
+    #[x_kube(validation = rules::form(
+        "^[A-Za-z_][A-Za-z0-9_]*$",
+        "write a name of letters, digits and _, with no digit first",
+    ))]
+    pub name: String,
+    /// The value itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub value: Option<String>,
+    /// An output of a Stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack_ref: Option<StackOutputRef>,
+    /// A key of a Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_key_ref: Option<KeyRef>,
+    /// A key of a ConfigMap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_key_ref: Option<KeyRef>,
+}
+
+/// One output of a Stack in the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StackOutputRef {
+    /// The name of the Stack.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The name of its output.
+    #[schemars(length(min = 1, max = 253))]
+    pub output: String,
+}
+
+/// What became of an Atom.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AtomStatus {
+    /// How far it is.
+    #[serde(default)]
+    pub phase: AtomPhase,
+    /// `Ready`, `Reconciling`, `Stalled`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// The generation that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The version whose objects exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_version: Option<String>,
+    /// The last version that reached `Running`; a rollback restores it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_good_version: Option<String>,
+    /// The version of the update that is under way, or that was tried last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_version: Option<String>,
+    /// When the update, or the rollback, started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<MicroTime>,
+    /// What the update has done so far, so that it can go on or be undone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<AtomJournal>,
+    /// The objects of the Atom.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<AtomObject>,
+}
+
+/// How far an Atom is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AtomPhase {
+    /// An update is wanted. Next: `Updating`.
+    #[default]
+    Pending,
+    /// The update is under way. Next: `Running`, `Cancelled`, `Deadline` or `Error`.
+    Updating,
+    /// The version runs and is ready. Next: `Pending`, for a new version.
+    Running,
+    /// The update was cancelled. Next: `Rollback`, or `Pending` for a new version.
+    Cancelled,
+    /// The update was not ready in time. Next: `Rollback`.
+    Deadline,
+    /// The update was refused, or an object failed for good. Next: `Rollback`.
+    Error,
+    /// The last good version is being restored. Next: `Reverted` or `Failure`.
+    Rollback,
+    /// The last good version runs again. Next: `Pending`, for a new version.
+    Reverted,
+    /// The rollback did not succeed in time. Next: `Pending`, for a new version.
+    Failure,
+}
+
+impl AtomPhase {
+    /// The word as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Updating => "Updating",
+            Self::Running => "Running",
+            Self::Cancelled => "Cancelled",
+            Self::Deadline => "Deadline",
+            Self::Error => "Error",
+            Self::Rollback => "Rollback",
+            Self::Reverted => "Reverted",
+            Self::Failure => "Failure",
+        }
+    }
+}
+
+/// What an update has done so far. Every step is written here before it is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AtomJournal {
+    /// The Secret that keeps the objects as they were before the update.
+    pub secret_name: String,
+    /// Which part of the update is under way.
+    pub stage: JournalStage,
+    /// The objects that the update touches, in the order of their writes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<JournalEntry>,
+}
+
+/// Which part of an update is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum JournalStage {
+    /// The objects as they were are kept; nothing is written yet. Next: `Apply`.
+    #[default]
+    Kept,
+    /// The objects are being written. Next: `Wait`.
+    Apply,
+    /// The objects have to become ready. Next: `Prune`.
+    Wait,
+    /// Objects that the version no longer has are deleted. Next: `Done`.
+    Prune,
+    /// The update is being undone. Next: `Done`.
+    Restore,
+    /// Nothing is left to do.
+    Done,
+}
+
+/// One object that an update touches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JournalEntry {
+    /// Which object.
+    #[serde(flatten)]
+    pub object: ObjectKey,
+    /// Whether it existed before the update.
+    #[serde(default)]
+    pub existed: bool,
+    /// Its UID after the write, or before a deletion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// What was done to it.
+    #[serde(default)]
+    pub state: JournalState,
+}
+
+/// What was done to an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum JournalState {
+    /// Nothing, or a write whose answer did not arrive.
+    #[default]
+    Intended,
+    /// It was written.
+    Applied,
+    /// It was deleted, as the version no longer has it.
+    Pruned,
+    /// It is again as it was before the update.
+    Restored,
+}
+
+/// Which object of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectKey {
+    /// Its `apiVersion`.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace; absent for an object of the whole cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+/// An object of an Atom.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AtomObject {
+    /// Which object.
+    #[serde(flatten)]
+    pub object: ObjectKey,
+    /// Its UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Whether it is ready.
+    #[serde(default)]
+    pub ready: bool,
+    /// Why it is not ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}

@@ -1,0 +1,87 @@
+//! [`Hook`]: a script of the user's between the steps of a run.
+
+use k8s_openapi::api::core::v1::EnvVar;
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{duration::Duration, rules, step::StepName, variables::KeyRef};
+
+/// A script that runs before or after `init`, `plan` or `apply`. Hooks of one step run in their order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::exactly_one(&["script", "configMap"], "set exactly one of script or configMap"))]
+pub struct Hook {
+    /// A name for logs and reports, unique in the list.
+    #[schemars(length(max = 50))]
+    #[x_kube(validation = rules::form(
+        "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "write a name of lower-case letters, digits and -, as it may name a container",
+    ))]
+    pub name: String,
+    /// When it runs.
+    pub step: HookStep,
+    /// The script itself: a shell script, or anything with a `#!` line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 65536))]
+    pub script: Option<String>,
+    /// A key of a ConfigMap that holds the script, instead of `script`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<KeyRef>,
+    /// An image to run it in; the run's own image when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub image: Option<String>,
+    /// Environment variables, beside those of the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub env: Vec<EnvVar>,
+    /// How long it may take; no limit when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    /// What its failure does to the run.
+    #[serde(default)]
+    pub on_failure: HookFailure,
+}
+
+/// When a hook runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HookStep {
+    /// Before `init`.
+    PreInit,
+    /// After `init`.
+    PostInit,
+    /// Before `plan`.
+    #[default]
+    PrePlan,
+    /// After `plan`; it finds the plan as JSON.
+    PostPlan,
+    /// Before `apply`.
+    PreApply,
+    /// After `apply`.
+    PostApply,
+}
+
+impl From<HookStep> for StepName {
+    fn from(step: HookStep) -> Self {
+        match step {
+            HookStep::PreInit => Self::PreInit,
+            HookStep::PostInit => Self::PostInit,
+            HookStep::PrePlan => Self::PrePlan,
+            HookStep::PostPlan => Self::PostPlan,
+            HookStep::PreApply => Self::PreApply,
+            HookStep::PostApply => Self::PostApply,
+        }
+    }
+}
+
+/// What the failure of a hook does to the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HookFailure {
+    /// The run fails.
+    #[default]
+    Fail,
+    /// The run goes on; the step's message says that the hook failed.
+    Continue,
+}

@@ -1,0 +1,32 @@
+//! The kinds of Knoll, one file a kind: their fields, defaults, rules and printer columns, and the names
+//! and messages that the other crates share. Nothing here does I/O.
+
+#![allow(clippy::duplicated_attributes, reason = "the printer columns of a kind each have a type and a priority")]
+
+pub mod approval;
+pub mod atom;
+pub mod atom_version;
+pub mod crds;
+pub mod duration;
+pub mod hooks;
+pub mod names;
+pub mod pod;
+mod rules;
+pub mod run;
+pub mod source;
+pub mod stack;
+pub mod step;
+pub mod variables;
+pub mod wire;
+pub mod workspace;
+
+pub use approval::{Approval, ApprovalSpec, ApprovalStatus};
+pub use atom::{Atom, AtomSpec, AtomStatus};
+pub use atom_version::{AtomVersion, AtomVersionSpec, AtomVersionStatus};
+pub use crds::crds;
+pub use duration::Duration;
+pub use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+pub use run::{Run, RunPhase, RunSpec, RunStatus};
+pub use source::Source;
+pub use stack::{Stack, StackSpec, StackStatus};
+pub use workspace::{Workspace, WorkspaceSpec, WorkspaceStatus};

@@ -1,0 +1,319 @@
+//! Every name that Knoll writes into the cluster or looks for there.
+
+/// The API group of the kinds.
+pub const GROUP: &str = "knoll.dev";
+/// The version of the kinds.
+pub const VERSION: &str = "v1alpha1";
+/// The group and version of the kinds, as `apiVersion` has it.
+pub const API_VERSION: &str = "knoll.dev/v1alpha1";
+
+/// Types of conditions.
+pub mod condition {
+    /// The object is as it should be (kstatus).
+    pub const READY: &str = "Ready";
+    /// A controller works on it (kstatus).
+    pub const RECONCILING: &str = "Reconciling";
+    /// Nothing more happens without a person (kstatus).
+    pub const STALLED: &str = "Stalled";
+    /// A Run waits in its Workspace's queue.
+    pub const QUEUED: &str = "Queued";
+    /// A Run holds its Workspace's lock.
+    pub const ACTIVE: &str = "Active";
+    /// A client is attached to a Run.
+    pub const ATTACHED: &str = "Attached";
+    /// A Run has a plan.
+    pub const PLANNED: &str = "Planned";
+    /// A Run's plan was decided on.
+    pub const APPROVED: &str = "Approved";
+    /// A Run's process has ended.
+    pub const EXITED: &str = "Exited";
+    /// A Stack's infrastructure differs from what was applied.
+    pub const DRIFTED: &str = "Drifted";
+}
+
+/// Reasons of conditions and events.
+pub mod reason {
+    /// Not yet looked at.
+    pub const PENDING: &str = "Pending";
+    /// Under way.
+    pub const PROGRESSING: &str = "Progressing";
+    /// Done.
+    pub const SUCCEEDED: &str = "Succeeded";
+    /// Failed.
+    pub const FAILED: &str = "Failed";
+    /// Stopped by a person.
+    pub const CANCELLED: &str = "Cancelled";
+    /// A plan was not applied.
+    pub const DISCARDED: &str = "Discarded";
+    /// Waits in a queue.
+    pub const QUEUED: &str = "Queued";
+    /// Holds the lock.
+    pub const ACTIVATED: &str = "Activated";
+    /// Needs no lock.
+    pub const NO_LOCK_NEEDED: &str = "NoLockNeeded";
+    /// The lock was let go.
+    pub const RELEASED: &str = "Released";
+    /// A pod was created.
+    pub const POD_CREATED: &str = "PodCreated";
+    /// A runner reported for the first time.
+    pub const STARTED: &str = "Started";
+    /// A client attached.
+    pub const ATTACHED: &str = "Attached";
+    /// No client attached in time.
+    pub const ATTACH_TIMED_OUT: &str = "AttachTimedOut";
+    /// A plan is there.
+    pub const PLANNED: &str = "Planned";
+    /// A plan would change nothing.
+    pub const NO_CHANGES: &str = "NoChanges";
+    /// A plan waits for a person.
+    pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
+    /// A person approved.
+    pub const APPROVED: &str = "Approved";
+    /// Nobody has to approve.
+    pub const AUTO_APPROVED: &str = "AutoApproved";
+    /// An Approval names another digest.
+    pub const DIGEST_MISMATCH: &str = "DigestMismatch";
+    /// An Approval names a Run that does not wait for one, or that is not there.
+    pub const NOT_WAITING: &str = "NotWaiting";
+    /// An Approval decided a review.
+    pub const EFFECTIVE: &str = "Effective";
+    /// A newer revision took its place.
+    pub const SUPERSEDED: &str = "Superseded";
+    /// A process exited.
+    pub const EXITED: &str = "Exited";
+    /// A step failed.
+    pub const STEP_FAILED: &str = "StepFailed";
+    /// A step, the queue or a review took too long.
+    pub const TIMED_OUT: &str = "TimedOut";
+    /// A container used too much memory.
+    pub const OOM_KILLED: &str = "OOMKilled";
+    /// A node evicted the pod.
+    pub const EVICTED: &str = "Evicted";
+    /// A node is gone.
+    pub const NODE_LOST: &str = "NodeLost";
+    /// Somebody deleted the pod.
+    pub const POD_DELETED: &str = "PodDeleted";
+    /// The pod ended without a report of its runner.
+    pub const RUNNER_LOST: &str = "RunnerLost";
+    /// The pod could not be created or started.
+    pub const POD_FAILED: &str = "PodFailed";
+    /// An image could not be pulled.
+    pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
+    /// A Workspace is not there.
+    pub const WORKSPACE_NOT_FOUND: &str = "WorkspaceNotFound";
+    /// A source could not be fetched.
+    pub const SOURCE_FAILED: &str = "SourceFailed";
+    /// A variable could not be resolved.
+    pub const VARIABLES_FAILED: &str = "VariablesFailed";
+    /// The state could not be saved.
+    pub const STATE_NOT_SAVED: &str = "StateNotSaved";
+    /// The spec cannot be carried out as it stands.
+    pub const INVALID_SPEC: &str = "InvalidSpec";
+    /// A dependency is not Ready.
+    pub const WAITING_FOR_DEPENDENCIES: &str = "WaitingForDependencies";
+    /// Objects that depend on this one still exist.
+    pub const WAITING_FOR_DEPENDENTS: &str = "WaitingForDependents";
+    /// Dependencies form a circle.
+    pub const DEPENDENCY_CYCLE: &str = "DependencyCycle";
+    /// A revision is applied.
+    pub const APPLIED: &str = "Applied";
+    /// Infrastructure is as it was applied.
+    pub const IN_SYNC: &str = "InSync";
+    /// Infrastructure differs from what was applied.
+    pub const DRIFTED: &str = "Drifted";
+    /// Waits before the next attempt.
+    pub const RETRYING: &str = "Retrying";
+    /// The last good revision or version is being restored.
+    pub const ROLLING_BACK: &str = "RollingBack";
+    /// The last good revision or version is there again.
+    pub const ROLLED_BACK: &str = "RolledBack";
+    /// A rollback did not succeed.
+    pub const ROLLBACK_FAILED: &str = "RollbackFailed";
+    /// Infrastructure is being destroyed.
+    pub const DESTROYING: &str = "Destroying";
+    /// No runs are started while `suspend` is true.
+    pub const SUSPENDED: &str = "Suspended";
+    /// A Workspace's queue is empty.
+    pub const IDLE: &str = "Idle";
+    /// An Atom's update is under way.
+    pub const UPDATING: &str = "Updating";
+    /// An Atom's version runs.
+    pub const RUNNING: &str = "Running";
+    /// An Atom's update was not ready in time.
+    pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+    /// An AtomVersion is not there.
+    pub const VERSION_NOT_FOUND: &str = "VersionNotFound";
+    /// A template could not be read, or the API refused its objects.
+    pub const TEMPLATE_INVALID: &str = "TemplateInvalid";
+    /// An object belongs to another owner.
+    pub const OBJECT_CONFLICT: &str = "ObjectConflict";
+}
+
+/// Labels.
+pub mod label {
+    /// The name of the Run that an object belongs to.
+    pub const RUN: &str = "knoll.dev/run";
+    /// The name of the Workspace that an object belongs to.
+    pub const WORKSPACE: &str = "knoll.dev/workspace";
+    /// The name of the Stack that an object belongs to.
+    pub const STACK: &str = "knoll.dev/stack";
+    /// The name of the Atom that an object belongs to.
+    pub const ATOM: &str = "knoll.dev/atom";
+    /// What a Secret or a ConfigMap of Knoll's holds; one of [`super::content`].
+    pub const CONTENT: &str = "knoll.dev/content";
+    /// The digest of the bundle that a ConfigMap is a part of, without `sha256:` and cut to 63 characters.
+    pub const BUNDLE: &str = "knoll.dev/bundle";
+    /// Why a Stack started a Run; one of [`super::purpose`].
+    pub const PURPOSE: &str = "knoll.dev/purpose";
+    /// Who manages an object.
+    pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+    /// The value of [`MANAGED_BY`] on all that Knoll creates.
+    pub const MANAGED_BY_KNOLL: &str = "knoll";
+}
+
+/// Values of [`label::CONTENT`].
+pub mod content {
+    /// The head of a state.
+    pub const STATE: &str = "state";
+    /// A part of a state, or of an earlier version of it.
+    pub const STATE_PART: &str = "state-part";
+    /// A plan.
+    pub const PLAN: &str = "plan";
+    /// A log.
+    pub const LOG: &str = "log";
+    /// A dependency lock file.
+    pub const LOCK: &str = "lock";
+    /// A bundle.
+    pub const BUNDLE: &str = "bundle";
+    /// Resolved variables of a revision.
+    pub const VARIABLES: &str = "variables";
+    /// Outputs of a Stack.
+    pub const OUTPUTS: &str = "outputs";
+    /// Objects as they were before an Atom's update.
+    pub const JOURNAL: &str = "journal";
+}
+
+/// Values of [`label::PURPOSE`].
+pub mod purpose {
+    /// To apply a new revision.
+    pub const APPLY: &str = "apply";
+    /// To look for drift.
+    pub const DRIFT: &str = "drift";
+    /// To put drift right.
+    pub const CORRECT: &str = "correct";
+    /// To apply the last good revision again.
+    pub const ROLLBACK: &str = "rollback";
+    /// To destroy everything before the Stack goes.
+    pub const DESTROY: &str = "destroy";
+}
+
+/// Annotations.
+pub mod annotation {
+    /// On a pod: the container that `kubectl logs`, `exec` and `attach` mean when they are told none.
+    pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+    /// On a Run, with any value: stop it.
+    pub const CANCEL: &str = "knoll.dev/cancel";
+    /// On a Stack: start a run when the value changes.
+    pub const RECONCILE: &str = "knoll.dev/reconcile";
+    /// On a Run: the revision of its Stack that it applies.
+    pub const REVISION: &str = "knoll.dev/revision";
+    /// On an object of an Atom: `Type=Status[/Reason],...` that make it ready.
+    pub const CONDITIONS: &str = "knoll.dev/conditions";
+    /// On an object of an Atom: the namespace and name of the Atom that owns it.
+    pub const OWNER: &str = "knoll.dev/owner";
+    /// The digest of what an object holds.
+    pub const DIGEST: &str = "knoll.dev/digest";
+    /// The serial of the state that a Secret holds.
+    pub const SERIAL: &str = "knoll.dev/serial";
+    /// The lineage of the state that a Secret holds.
+    pub const LINEAGE: &str = "knoll.dev/lineage";
+    /// How many resource instances are in the state that a Secret holds.
+    pub const RESOURCES: &str = "knoll.dev/resources";
+    /// When the content that a Secret holds was written.
+    pub const UPDATED_AT: &str = "knoll.dev/updated-at";
+    /// The outputs that are not sensitive, as JSON.
+    pub const OUTPUTS: &str = "knoll.dev/outputs";
+    /// Where in a run's log the part that a Secret holds begins, in bytes.
+    pub const OFFSET: &str = "knoll.dev/offset";
+    /// How many bytes the content has that a Secret holds.
+    pub const SIZE: &str = "knoll.dev/size";
+}
+
+/// Finalizers.
+pub mod finalizer {
+    /// Held by a Stack until its infrastructure is destroyed or let go.
+    pub const STACK: &str = "knoll.dev/stack";
+    /// Held by a Workspace until its run has ended and its state is kept or deleted.
+    pub const WORKSPACE: &str = "knoll.dev/workspace";
+    /// Held by a Run until its pod is gone.
+    pub const RUN: &str = "knoll.dev/run";
+    /// Held by an Atom until its objects are gone.
+    pub const ATOM: &str = "knoll.dev/atom";
+}
+
+/// Field managers of server-side apply.
+pub mod field_manager {
+    /// The controllers.
+    pub const OPERATOR: &str = "knoll-operator";
+    /// The hub.
+    pub const HUB: &str = "knoll-hub";
+    /// The user's commands.
+    pub const CLI: &str = "knoll-cli";
+    /// The objects of an Atom.
+    pub const ATOM: &str = "knoll-atom";
+}
+
+/// Types of Secrets.
+pub mod secret_type {
+    /// The head of a state, and its parts.
+    pub const STATE: &str = "knoll.dev/state";
+    /// The head of a plan, a log or a lock file, and its parts.
+    pub const CONTENT: &str = "knoll.dev/content";
+    /// Objects as they were before an Atom's update.
+    pub const JOURNAL: &str = "knoll.dev/journal";
+}
+
+/// The parts of a Run's pod.
+pub mod pod {
+    /// The container that runs terraform.
+    pub const CONTAINER: &str = "runner";
+    /// The init container that brings the runner.
+    pub const INIT_CONTAINER: &str = "knoll";
+    /// The volume of the runner, the module and the state.
+    pub const VOLUME: &str = "knoll";
+    /// Where [`VOLUME`] is mounted.
+    pub const VOLUME_PATH: &str = "/knoll";
+    /// The volume of the token for the hub.
+    pub const TOKEN_VOLUME: &str = "knoll-token";
+    /// Where [`TOKEN_VOLUME`] is mounted.
+    pub const TOKEN_PATH: &str = "/var/run/knoll";
+    /// Where the init container puts the runner.
+    pub const BIN_PATH: &str = "/knoll/bin";
+    /// Where the runner works.
+    pub const WORK_PATH: &str = "/knoll/work";
+}
+
+/// The name of the Secret that is the head of a Workspace's state.
+#[must_use]
+pub fn state_secret(workspace: &str) -> String {
+    format!("knoll-state-{workspace}")
+}
+
+/// The name of a further Secret of a Workspace's state: a part of a version, or a version that is kept. The first digits
+/// of the version's digest are in it, so two contents never share a name.
+#[must_use]
+pub fn state_part_secret(workspace: &str, serial: u64, digest: &str, part: usize) -> String {
+    format!("knoll-state-{workspace}-{serial}-{digest}-{part}")
+}
+
+/// The name of the Secret that is the head of a run's plan.
+#[must_use]
+pub fn plan_secret(run: &str) -> String {
+    format!("knoll-plan-{run}")
+}
+
+/// The name of a Secret with a part of a run's log.
+#[must_use]
+pub fn log_secret(run: &str, part: usize) -> String {
+    format!("knoll-log-{run}-{part}")
+}

@@ -1,0 +1,60 @@
+//! CEL rules that several kinds share. A rule of one kind only stands at its field.
+//!
+//! A rule's message is what a user sees at `kubectl apply`, after the path of the field: it says what to
+//! write. Every rule has a case that it rejects and one that it accepts in `crates/api/cases`.
+
+use kube::core::Rule;
+
+use crate::duration::DURATION_PATTERN;
+
+/// The object never changes.
+pub(crate) fn immutable(message: &str) -> Rule {
+    Rule::new("self == oldSelf").message(message)
+}
+
+/// Exactly one of the fields is set.
+pub(crate) fn exactly_one(fields: &[&str], message: &str) -> Rule {
+    let set: Vec<_> = fields.iter().map(|field| format!("has(self.{field})")).collect();
+    Rule::new(format!("[{}].filter(set, set).size() == 1", set.join(", "))).message(message)
+}
+
+/// The whole text has this form.
+pub(crate) fn form(pattern: &str, message: &str) -> Rule {
+    Rule::new(format!("self.matches({})", literal(pattern))).message(message)
+}
+
+/// The digest of a bundle or of a plan.
+pub(crate) fn digest() -> Rule {
+    form("^sha256:[0-9a-f]{64}$", "write sha256: and 64 hex digits in lower case")
+}
+
+/// A folder inside of something.
+pub(crate) fn inner_path() -> Rule {
+    Rule::new(r"!self.startsWith('/') && !self.matches('(^|/)[.][.](/|$)')")
+        .message("write a folder inside of the source, without a leading / and without ..")
+}
+
+/// A duration of at least `least`. A text that is no duration has a rule of its own, in its schema.
+pub(crate) fn at_least(least: &str) -> Rule {
+    Rule::new(format!("!self.matches({}) || duration(self) >= duration('{least}')", literal(DURATION_PATTERN)))
+        .message(format!("write a duration of at least {least}").as_str())
+}
+
+/// Each of the words is a command that terraform could have, or `sh`.
+pub(crate) const COMMAND_PATTERN: &str = "^[a-z][a-z0-9-]*( [a-z][a-z0-9-]*)*$";
+
+/// The name becomes the value of a label, which has no more room.
+pub(crate) fn name_fits_label() -> Rule {
+    Rule::new("self.metadata.name.size() <= 63")
+        .message("metadata.name: write at most 63 characters, as it becomes the value of a label")
+}
+
+/// A list that says nothing is more likely a mistake than a wish for everything.
+pub(crate) fn not_empty(message: &str) -> Rule {
+    Rule::new("self.size() > 0").message(message)
+}
+
+/// A text as a CEL string.
+pub(crate) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\\', r"\\").replace('\'', r"\'"))
+}

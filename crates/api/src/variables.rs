@@ -1,0 +1,158 @@
+//! Variables: the values a module is given, and where they come from.
+
+use std::collections::BTreeMap;
+
+use kube::KubeSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::rules;
+
+/// Values of a module's variables by name, each any JSON value.
+pub type Variables = BTreeMap<String, Value>;
+
+/// A variable of a Workspace: set for every run in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::exactly_one(&["value", "valueFrom"], "set exactly one of value or valueFrom"))]
+#[x_kube(validation = Rule::new("self.category == 'env' || self.key.matches('^[A-Za-z_][A-Za-z0-9_-]*$')")
+    .message("write the name of a terraform variable: letters, digits, _ and -, with a letter or _ first")
+    .field_path(".key"))]
+#[x_kube(validation = Rule::new("self.category == 'env' || !(self.key in ['source', 'version', 'providers', 'count', 'for_each', 'lifecycle', 'depends_on', 'locals'])")
+    .message("write another name: terraform keeps source, version, providers, count, for_each, lifecycle, depends_on and locals for itself")
+    .field_path(".key"))]
+#[x_kube(validation = Rule::new("self.category != 'env' || self.key.matches('^[A-Za-z_][A-Za-z0-9_]*$')")
+    .message("write the name of an environment variable: letters, digits and _, with no digit first")
+    .field_path(".key"))]
+#[x_kube(validation = Rule::new("self.category != 'env' || !(self.key.startsWith('KNOLL_') || self.key in ['TF_DATA_DIR', 'TF_WORKSPACE'])")
+    .message("write another name: names that begin with KNOLL_, TF_DATA_DIR and TF_WORKSPACE are set by Knoll")
+    .field_path(".key"))]
+pub struct Variable {
+    /// The name of the module's variable, or of the environment variable.
+    #[schemars(length(max = 253))]
+    pub key: String,
+    /// The value, as text. Terraform reads it as it reads `-var`: as it stands for a string, as an
+    /// expression (JSON is one) for any other type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 262144))]
+    pub value: Option<String>,
+    /// Where the value is kept, instead of `value`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_from: Option<ValueFrom>,
+    /// Whether the module or the environment gets it.
+    #[serde(default)]
+    pub category: VariableCategory,
+    /// Keeps the value out of logs and reports. A value from a Secret always is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sensitive: bool,
+}
+
+/// Who gets a variable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VariableCategory {
+    /// The module: an input variable.
+    #[default]
+    Terraform,
+    /// The process: an environment variable.
+    Env,
+}
+
+/// A key of a Secret or of a ConfigMap: exactly one of the fields is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::exactly_one(
+    &["secretKeyRef", "configMapKeyRef"],
+    "set exactly one of secretKeyRef or configMapKeyRef",
+))]
+pub struct ValueFrom {
+    /// A key of a Secret in the same namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_key_ref: Option<KeyRef>,
+    /// A key of a ConfigMap in the same namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_key_ref: Option<KeyRef>,
+}
+
+/// One key of a Secret or of a ConfigMap in the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyRef {
+    /// The name of the object.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The key in it.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+/// A source of many variables: exactly one of the fields is set. Later ones win over earlier ones, and
+/// `variables` over all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::exactly_one(
+    &["secretRef", "configMapRef", "stackRef"],
+    "set exactly one of secretRef, configMapRef or stackRef",
+))]
+pub struct VariablesFrom {
+    /// A Secret: each `*.tfvars` and `*.tfvars.json` key is a variable file, each other key a variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<KeysRef>,
+    /// A ConfigMap, read as a Secret is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_ref: Option<KeysRef>,
+    /// The outputs of another Stack in the same namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack_ref: Option<StackOutputsRef>,
+}
+
+/// A Secret or a ConfigMap, or some of its keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeysRef {
+    /// The name of the object, in the same namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Only these keys; every key when absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
+    #[x_kube(validation = rules::not_empty("name at least one key, or leave keys out for all of them"))]
+    pub keys: Vec<String>,
+    /// Goes on without it when the object or a key is not there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+}
+
+/// The outputs of another Stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StackOutputsRef {
+    /// The name of the Stack, in the same namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The variables to set: name of the variable to name of the output. Every output, under its own
+    /// name, when absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "outputs_by_variable")]
+    #[x_kube(validation = rules::not_empty("name at least one output, or leave outputs out for all of them"))]
+    #[x_kube(validation = Rule::new("self.all(variable, variable.matches('^[A-Za-z_][A-Za-z0-9_-]*$'))")
+        .message("write variable: output, with the name of a terraform variable first: letters, digits, _ and -"))]
+    pub outputs: BTreeMap<String, String>,
+}
+
+fn outputs_by_variable(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 128,
+        "additionalProperties": { "type": "string", "minLength": 1, "maxLength": 253 },
+    })
+}
+
+/// The schema of a map from a name to any JSON value; a null is one, and is kept.
+pub(crate) fn any_values(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "additionalProperties": { "nullable": true, "x-kubernetes-preserve-unknown-fields": true },
+    })
+}

@@ -1,0 +1,247 @@
+//! What runners and the hub say to each other: JSON over HTTP, field names in camelCase.
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `GET /v1/job` | | [`Job`] |
+//! | `GET /v1/bundle` | | tar + zstd of the module's files |
+//! | `GET /v1/state` | | the state, or 204 when there is none yet |
+//! | `PUT /v1/state` | the whole state | 409 for another lineage or an older serial |
+//! | `PUT /v1/lock` | `.terraform.lock.hcl` | |
+//! | `PUT /v1/plan`, `GET /v1/plan` | the plan's bytes | the plan's bytes |
+//! | `POST /v1/log?offset=N` | bytes of the log from `N` on | 409 with [`LogOffset`] when the hub has another count |
+//! | `PUT /v1/progress` | [`Progress`] | [`ProgressReply`] |
+//! | `GET /v1/cancel` | | 200 when the run is cancelled |
+//!
+//! Every failure is answered with an [`ErrorBody`]. A runner whose pod is not the Run's gets 403.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    hooks::HookFailure,
+    run::{Operation, PlanSummary},
+    step::{StepName, StepStatus},
+    workspace::Tool,
+};
+
+/// The audience of the token that a runner shows to the hub.
+pub const HUB_AUDIENCE: &str = "knoll-hub";
+
+/// The paths of the hub.
+pub mod path {
+    /// See [`super::Job`].
+    pub const JOB: &str = "/v1/job";
+    /// The module's files.
+    pub const BUNDLE: &str = "/v1/bundle";
+    /// The state.
+    pub const STATE: &str = "/v1/state";
+    /// The dependency lock file.
+    pub const LOCK: &str = "/v1/lock";
+    /// The plan's bytes.
+    pub const PLAN: &str = "/v1/plan";
+    /// The run's log.
+    pub const LOG: &str = "/v1/log";
+    /// See [`super::Progress`].
+    pub const PROGRESS: &str = "/v1/progress";
+    /// Answers when the run is cancelled.
+    pub const CANCEL: &str = "/v1/cancel";
+}
+
+/// Names of the runner's environment variables.
+pub mod env {
+    /// Where the hub is: `https://...`.
+    pub const HUB_URL: &str = "KNOLL_HUB_URL";
+    /// The certificate authority of the hub, as PEM text.
+    pub const HUB_CA: &str = "KNOLL_HUB_CA";
+    /// The file of the token for the hub.
+    pub const TOKEN_FILE: &str = "KNOLL_TOKEN_FILE";
+    /// The folder the runner works in.
+    pub const WORK_DIR: &str = "KNOLL_WORK_DIR";
+    /// The folder of terraform's plugin cache.
+    pub const PLUGIN_CACHE: &str = "KNOLL_PLUGIN_CACHE";
+}
+
+/// Everything a runner has to know about its run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Job {
+    /// The namespace of the Run.
+    pub namespace: String,
+    /// The name of the Run.
+    pub run: String,
+    /// The name of its Workspace.
+    pub workspace: String,
+    /// What it does.
+    pub operation: Operation,
+    /// The command of [`Operation::Command`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// The arguments of the command.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// The program.
+    pub tool: Tool,
+    /// The version of the program that the Workspace asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The steps that this pod has to do, in order.
+    pub steps: Vec<StepName>,
+    /// The variables, resolved.
+    #[serde(default)]
+    pub variables: Vec<JobVariable>,
+    /// Variable files (`*.tfvars`, `*.tfvars.json`) by name.
+    #[serde(default)]
+    pub variable_files: BTreeMap<String, String>,
+    /// Only these resource addresses.
+    #[serde(default)]
+    pub targets: Vec<String>,
+    /// Resource addresses to destroy and create again.
+    #[serde(default)]
+    pub replace: Vec<String>,
+    /// Whether the hub keeps the state.
+    pub managed_state: bool,
+    /// The `.terraform.lock.hcl` that an earlier run handed in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_file: Option<String>,
+    /// The digest of the plan to apply; its bytes are at [`path::PLAN`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_digest: Option<String>,
+    /// The hooks of the steps that this pod has to do, in order.
+    #[serde(default)]
+    pub hooks: Vec<JobHook>,
+    /// How often a step may be tried; once when it is not named.
+    #[serde(default)]
+    pub retry: BTreeMap<StepName, u32>,
+    /// The wait before a second attempt, in milliseconds; doubled for each further one.
+    #[serde(default)]
+    pub retry_backoff_millis: u64,
+    /// How long a step may take, in seconds; no limit when it is not named.
+    #[serde(default)]
+    pub timeouts: BTreeMap<StepName, u64>,
+    /// Waits that long for a client before the first output; does not wait when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attach_timeout_seconds: Option<u64>,
+    /// The run is cancelled already.
+    #[serde(default)]
+    pub cancel: bool,
+    /// What earlier pods of this run reported; the runner goes on from there.
+    #[serde(default)]
+    pub earlier_steps: Vec<StepStatus>,
+    /// How many bytes of log the hub has from earlier pods.
+    #[serde(default)]
+    pub log_offset: u64,
+}
+
+/// A variable with its value.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobVariable {
+    /// Its name.
+    pub key: String,
+    /// Its value. Text of a Workspace's variable is for terraform to read as it reads `-var`.
+    pub value: Value,
+    /// Whether it is an environment variable.
+    #[serde(default)]
+    pub env: bool,
+    /// Whether the value has to stay out of logs and reports.
+    #[serde(default)]
+    pub sensitive: bool,
+    /// Whether terraform may read the text as an expression: true for a Workspace's variables, which are text.
+    #[serde(default)]
+    pub expression: bool,
+}
+
+/// Leaves out the value, so that no log can show a secret by accident.
+impl std::fmt::Debug for JobVariable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobVariable")
+            .field("key", &self.key)
+            .field("env", &self.env)
+            .field("sensitive", &self.sensitive)
+            .field("expression", &self.expression)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A hook with its script.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobHook {
+    /// Its name.
+    pub name: String,
+    /// When it runs.
+    pub step: StepName,
+    /// The script.
+    pub script: String,
+    /// The container of the pod that runs it and waits at a gate; the runner itself when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Environment variables, beside those of the run.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// How long it may take, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+    /// What its failure does to the run.
+    #[serde(default)]
+    pub on_failure: HookFailure,
+}
+
+/// The whole picture of a run, each time; so it can be repeated and coalesced, and the newest wins.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// Grows with each report of a pod; a report with a smaller one is late and ignored.
+    pub sequence: u64,
+    /// What each step did.
+    pub steps: Vec<StepStatus>,
+    /// What the plan would do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanSummary>,
+    /// Whether a client has attached.
+    #[serde(default)]
+    pub attached: bool,
+    /// Set in the last report: this pod's work is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+}
+
+/// How a pod's work ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Exit {
+    /// The exit code of terraform, or of the command.
+    pub code: i32,
+    /// One word for a condition, from [`crate::names::reason`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// A sentence for a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// The answer to a [`Progress`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProgressReply {
+    /// The run is cancelled: the runner has to stop terraform.
+    pub cancel: bool,
+}
+
+/// The answer to a part of the log that does not follow what the hub has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogOffset {
+    /// How many bytes the hub has.
+    pub offset: u64,
+}
+
+/// The body of every answer that is a failure.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ErrorBody {
+    /// A sentence that says what went wrong and what to do.
+    pub error: String,
+}

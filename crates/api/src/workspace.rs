@@ -1,0 +1,212 @@
+//! [`Workspace`]: the state of one module, the queue of its runs and their settings.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    pod::PodSettings,
+    rules,
+    step::Timeouts,
+    variables::{Variable, Variables},
+};
+
+/// What a Workspace is told.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "knoll.dev",
+    version = "v1alpha1",
+    kind = "Workspace",
+    namespaced,
+    status = "WorkspaceStatus",
+    derive = "PartialEq",
+    shortname = "ws",
+    category = "knoll",
+    doc = "The state of one module, the queue of its runs and their settings.",
+    validation = crate::rules::name_fits_label(),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Active", type_ = "string", json_path = ".status.active"),
+    printcolumn(name = "Serial", type_ = "integer", json_path = ".status.state.serial"),
+    printcolumn(name = "Resources", type_ = "integer", json_path = ".status.state.resources"),
+    printcolumn(name = "Tool", type_ = "string", json_path = ".spec.tool", priority = 1),
+    printcolumn(name = "Version", type_ = "string", json_path = ".spec.version", priority = 1),
+    printcolumn(name = "Next", type_ = "string", json_path = ".status.queue[0]", priority = 1),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceSpec {
+    /// The program that runs the module.
+    #[serde(default)]
+    pub tool: Tool,
+    /// The version of the program, for example `1.11.4`; the newest that Knoll knows when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = rules::form(
+        "^[0-9]+[.][0-9]+[.][0-9]+(-[0-9A-Za-z.-]+)?$",
+        "write a full version such as 1.11.4",
+    ))]
+    pub version: Option<String>,
+    /// The image of the pods, instead of the one that `tool` and `version` name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub image: Option<String>,
+    /// Variables of every run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["key".into(), "category".into()]))]
+    pub variables: Vec<Variable>,
+    /// Who keeps the state.
+    #[serde(default)]
+    #[x_kube(validation = rules::immutable("state cannot change: another keeper would not know what exists"))]
+    pub state: StateKind,
+    /// How many versions of the state are kept.
+    #[serde(default = "default_state_history")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub state_history: u32,
+    /// Commands that need an Approval: terraform subcommands (`state rm`, `taint`, ...) or `sh`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 128)))]
+    #[x_kube(validation = Rule::new(format!("self.all(command, command.matches('{}'))", rules::COMMAND_PATTERN))
+        .message("write terraform subcommands such as state rm, or sh, without arguments"))]
+    pub privileged_commands: Vec<String>,
+    /// The pods of its runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodSettings>,
+    /// How long each part of a run may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<Timeouts>,
+    /// What happens to the state when the Workspace is deleted.
+    #[serde(default)]
+    pub deletion_policy: WorkspaceDeletionPolicy,
+}
+
+impl Default for WorkspaceSpec {
+    fn default() -> Self {
+        Self {
+            tool: Tool::default(),
+            version: None,
+            image: None,
+            variables: Vec::new(),
+            state: StateKind::default(),
+            state_history: default_state_history(),
+            privileged_commands: Vec::new(),
+            pod: None,
+            timeouts: None,
+            deletion_policy: WorkspaceDeletionPolicy::default(),
+        }
+    }
+}
+
+fn default_state_history() -> u32 {
+    10
+}
+
+/// The program that runs a module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Tool {
+    /// Terraform.
+    #[default]
+    Terraform,
+    /// OpenTofu.
+    Tofu,
+}
+
+impl Tool {
+    /// The name of its program.
+    #[must_use]
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::Terraform => "terraform",
+            Self::Tofu => "tofu",
+        }
+    }
+}
+
+/// Who keeps the state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StateKind {
+    /// Knoll, in Secrets of the namespace.
+    #[default]
+    Managed,
+    /// The backend that the module declares.
+    External,
+}
+
+/// What happens to the state when the Workspace is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum WorkspaceDeletionPolicy {
+    /// The Secrets of the state stay.
+    #[default]
+    Orphan,
+    /// The Secrets of the state are deleted.
+    Delete,
+}
+
+/// What became of a Workspace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceStatus {
+    /// The state of the queue in one word.
+    #[serde(default)]
+    pub phase: WorkspacePhase,
+    /// `Ready`, `Reconciling`, `Stalled`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// The generation that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The Run that holds the lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<String>,
+    /// The Runs that wait, the next one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queue: Vec<String>,
+    /// The state that is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateSummary>,
+    /// The outputs of the state, without the sensitive ones.
+    #[serde(default, skip_serializing_if = "Variables::is_empty")]
+    #[schemars(schema_with = "crate::variables::any_values")]
+    pub outputs: Variables,
+    /// The digest of the bundle that was last applied; a Run without a source uses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<String>,
+}
+
+/// The state of a Workspace's queue in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum WorkspacePhase {
+    /// Not yet looked at. Next: `Idle` or `Active`.
+    #[default]
+    Pending,
+    /// No run holds the lock. Next: `Active`.
+    Idle,
+    /// A run holds the lock. Next: `Idle`.
+    Active,
+    /// It is being deleted, and waits for its run to end.
+    Deleting,
+}
+
+/// What there is to know about a state without reading it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StateSummary {
+    /// Terraform's count of its writes.
+    pub serial: u64,
+    /// Terraform's name for the state's history.
+    pub lineage: String,
+    /// How many resource instances it holds.
+    #[serde(default)]
+    pub resources: u32,
+    /// `sha256:` and the hash of its bytes.
+    pub digest: String,
+    /// When it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_at: Option<MicroTime>,
+}
