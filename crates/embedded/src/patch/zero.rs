@@ -1,0 +1,63 @@
+//! What an empty object of a built-in kind holds.
+//!
+//! The API server compares a new object with an empty one of its kind to see what its creator owns. Built-in kinds always have
+//! some of their fields, so these are not owned for being there; custom resources start from nothing.
+
+use serde_json::{Value, json};
+
+/// The empty object of a kind.
+pub fn object(api_version: &str, kind: &str) -> Value {
+    let template = || json!({"metadata": {}, "spec": {"containers": null}});
+    let names = || json!({"plural": "", "kind": ""});
+    let mut object = match (api_version, kind) {
+        ("v1", "Namespace" | "PersistentVolume" | "PersistentVolumeClaim" | "ResourceQuota")
+        | ("networking.k8s.io/v1", "Ingress") => {
+            json!({"spec": {}, "status": {}})
+        }
+        ("v1", "Pod") => json!({"spec": {"containers": null}, "status": {}}),
+        ("v1", "Node") => json!({"spec": {}, "status": {
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+            "nodeInfo": {
+                "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "", "containerRuntimeVersion": "",
+                "kubeletVersion": "", "kubeProxyVersion": "", "operatingSystem": "", "architecture": ""
+            }
+        }}),
+        ("v1", "Service") => json!({"spec": {}, "status": {"loadBalancer": {}}}),
+        ("v1", "Event") => json!({
+            "involvedObject": {}, "source": {}, "firstTimestamp": null, "lastTimestamp": null, "eventTime": null,
+            "reportingComponent": "", "reportingInstance": ""
+        }),
+        ("apps/v1", "Deployment") => {
+            json!({"spec": {"selector": null, "template": template(), "strategy": {}}, "status": {}})
+        }
+        ("apps/v1", "ReplicaSet") => {
+            json!({"spec": {"selector": null, "template": template()}, "status": {"replicas": 0}})
+        }
+        ("apps/v1", "StatefulSet") => json!({
+            "spec": {"selector": null, "template": template(), "serviceName": "", "updateStrategy": {}},
+            "status": {"replicas": 0, "availableReplicas": 0}
+        }),
+        ("apps/v1", "DaemonSet") => json!({
+            "spec": {"selector": null, "template": template(), "updateStrategy": {}},
+            "status": {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}
+        }),
+        ("batch/v1", "Job") => json!({"spec": {"template": template()}, "status": {}}),
+        ("batch/v1", "CronJob") => json!({
+            "spec": {"schedule": "", "jobTemplate": {"metadata": {}, "spec": {"template": template()}}}, "status": {}
+        }),
+        ("coordination.k8s.io/v1", "Lease") => json!({"spec": {}}),
+        ("rbac.authorization.k8s.io/v1", "Role" | "ClusterRole") => json!({"rules": null}),
+        ("rbac.authorization.k8s.io/v1", "RoleBinding" | "ClusterRoleBinding") => {
+            json!({"roleRef": {"apiGroup": "", "kind": "", "name": ""}})
+        }
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => json!({
+            "spec": {"group": "", "names": names(), "scope": "", "versions": null},
+            "status": {"conditions": null, "acceptedNames": names(), "storedVersions": null}
+        }),
+        _ => json!({}),
+    };
+    object["apiVersion"] = Value::from(api_version);
+    object["kind"] = Value::from(kind);
+    object["metadata"] = json!({});
+    object
+}

@@ -1,0 +1,115 @@
+//! Which built-in kind has which columns.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Column, age, cluster, list, or_none, pod, text, workloads};
+
+type Cells = fn(&Value, Timestamp) -> Vec<Value>;
+
+/// The columns of a kind, and the function that fills them.
+pub fn columns(api_version: &str, kind: &str) -> (Vec<Column>, Cells) {
+    let (name, age) = (Column::name(), Column::age());
+    match (api_version, kind) {
+        ("v1", "Pod") => (pod::columns(), pod::cells),
+        ("v1", "Namespace") => (vec![name, Column::text("Status", "The status of the namespace"), age], namespace),
+        ("v1", "ConfigMap") => (vec![name, Column::text("Data", "The number of entries."), age], config_map),
+        ("v1", "Secret") => {
+            let (ty, data) =
+                (Column::text("Type", "What the secret is for."), Column::text("Data", "The number of entries."));
+            (vec![name, ty, data, age], secret)
+        }
+        ("v1", "ServiceAccount") => {
+            (vec![name, Column::text("Secrets", "The number of secrets."), age], service_account)
+        }
+        ("v1", "Node") => (cluster::node_columns(), cluster::node),
+        ("v1", "Service") => (cluster::service_columns(), cluster::service),
+        ("v1" | "events.k8s.io/v1", "Event") => (cluster::event_columns(), cluster::event),
+        ("coordination.k8s.io/v1", "Lease") => (vec![name, Column::text("Holder", "Who holds the lease."), age], lease),
+        ("rbac.authorization.k8s.io/v1", "RoleBinding" | "ClusterRoleBinding") => {
+            let columns = vec![
+                name,
+                Column::text("Role", "The role that is bound."),
+                age,
+                Column::text("Users", "Users in the binding").wide(),
+                Column::text("Groups", "Groups in the binding").wide(),
+                Column::text("ServiceAccounts", "ServiceAccounts in the binding").wide(),
+            ];
+            (columns, binding)
+        }
+        ("apps/v1", "Deployment") => (workloads::deployment_columns(), workloads::deployment),
+        ("apps/v1", "ReplicaSet") => (workloads::replica_set_columns(), workloads::replica_set),
+        ("apps/v1", "StatefulSet") => (workloads::stateful_set_columns(), workloads::stateful_set),
+        ("apps/v1", "DaemonSet") => (workloads::daemon_set_columns(), workloads::daemon_set),
+        ("batch/v1", "Job") => (workloads::job_columns(), workloads::job),
+        ("batch/v1", "CronJob") => (workloads::cron_job_columns(), workloads::cron_job),
+        _ => {
+            let created = Column { ty: "date".into(), ..Column::text("Created At", "When the object was created.") };
+            (vec![name, created], other)
+        }
+    }
+}
+
+fn other(object: &Value, _: Timestamp) -> Vec<Value> {
+    vec![json!(text(object, "/metadata/name")), json!(text(object, "/metadata/creationTimestamp"))]
+}
+
+fn namespace(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![json!(text(object, "/metadata/name")), json!(text(object, "/status/phase")), age(object, now)]
+}
+
+fn entries(object: &Value, field: &str) -> usize {
+    object.get(field).and_then(Value::as_object).map_or(0, serde_json::Map::len)
+}
+
+fn config_map(object: &Value, now: Timestamp) -> Vec<Value> {
+    let data = entries(object, "data") + entries(object, "binaryData");
+    vec![json!(text(object, "/metadata/name")), json!(data), age(object, now)]
+}
+
+fn secret(object: &Value, now: Timestamp) -> Vec<Value> {
+    let (name, ty) = (text(object, "/metadata/name"), text(object, "/type"));
+    vec![json!(name), json!(ty), json!(entries(object, "data")), age(object, now)]
+}
+
+fn service_account(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![json!(text(object, "/metadata/name")), json!(list(object, "/secrets").len()), age(object, now)]
+}
+
+fn lease(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![json!(text(object, "/metadata/name")), json!(text(object, "/spec/holderIdentity")), age(object, now)]
+}
+
+fn binding(object: &Value, now: Timestamp) -> Vec<Value> {
+    let subjects = |kind: &str| {
+        let named = list(object, "/subjects").iter().filter(|subject| text(subject, "/kind") == kind);
+        let names: Vec<_> = named
+            .map(|subject| match kind {
+                "ServiceAccount" => {
+                    format!("{}/{}", text(subject, "/namespace"), text(subject, "/name"))
+                }
+                _ => text(subject, "/name").to_owned(),
+            })
+            .collect();
+        json!(names.join(", "))
+    };
+    vec![
+        json!(text(object, "/metadata/name")),
+        json!(format!("{}/{}", text(object, "/roleRef/kind"), text(object, "/roleRef/name"))),
+        age(object, now),
+        subjects("User"),
+        subjects("Group"),
+        subjects("ServiceAccount"),
+    ]
+}
+
+/// Labels as `a=b,c=d`.
+pub fn labels(map: Option<&Value>) -> String {
+    let pairs: Vec<_> = map
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    or_none(&pairs.join(",")).to_owned()
+}
