@@ -1,0 +1,235 @@
+//! Garbage collection: dependents go when the last of their owners has gone.
+//!
+//! The collector follows every object's metadata. Whatever it deletes, it deletes by UID, after it has looked whether
+//! the owner is really not there, so that a stale picture costs a look and never an object.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use serde_json::json;
+
+use super::patch;
+use crate::server::Server;
+use crate::server::delete::{self, FOREGROUND, ORPHAN, Options};
+use crate::server::kinds::Resource;
+use crate::server::object::{self, Light, Owner};
+use crate::server::status::{ApiError, Result};
+use crate::store::{EventKind, List};
+
+/// What is known of all objects: who is there, and who depends on whom.
+#[derive(Default)]
+struct Graph {
+    /// What is known of each object that has an owner or is on its way out, by its key.
+    nodes: HashMap<String, Node>,
+    /// The keys of the dependents of each owner, by the owner's UID.
+    dependents: HashMap<String, BTreeSet<String>>,
+    /// The key of each object, by its UID.
+    keys: HashMap<String, String>,
+}
+
+#[derive(Clone)]
+struct Node {
+    uid: String,
+    owners: Vec<Owner>,
+    finalizers: Vec<String>,
+    deleting: bool,
+}
+
+impl Graph {
+    fn put(&mut self, key: &str, light: Light) -> Node {
+        self.remove(key);
+        let meta = light.metadata;
+        let node = Node {
+            uid: meta.uid,
+            owners: meta.owner_references,
+            finalizers: meta.finalizers,
+            deleting: meta.deletion_timestamp.is_some(),
+        };
+        for owner in &node.owners {
+            self.dependents.entry(owner.uid.clone()).or_default().insert(key.to_owned());
+        }
+        self.keys.insert(node.uid.clone(), key.to_owned());
+        self.nodes.insert(key.to_owned(), node.clone());
+        node
+    }
+
+    fn remove(&mut self, key: &str) -> Option<Node> {
+        let node = self.nodes.remove(key)?;
+        for owner in &node.owners {
+            if let Some(set) = self.dependents.get_mut(&owner.uid) {
+                set.remove(key);
+                if set.is_empty() {
+                    self.dependents.remove(&owner.uid);
+                }
+            }
+        }
+        self.keys.remove(&node.uid);
+        Some(node)
+    }
+
+    fn dependents_of(&self, uid: &str) -> Vec<String> {
+        self.dependents.get(uid).into_iter().flatten().cloned().collect()
+    }
+}
+
+/// Follows every object.
+pub async fn run(server: Server) -> Result<()> {
+    let mut graph = Graph::default();
+    let mut dirty: Vec<String> = Vec::new();
+    let page =
+        server.store.list(List { prefix: "", after: None, limit: None, at: None }).map_err(ApiError::internal)?;
+    for entry in page.entries {
+        if let Ok(light) = object::light(&entry.value) {
+            let node = graph.put(&entry.key, light);
+            if !node.owners.is_empty() || node.deleting {
+                dirty.push(entry.key);
+            }
+        }
+    }
+    let mut watch = server.store.watch("", page.revision).map_err(ApiError::internal)?;
+    loop {
+        let mut done = HashSet::new();
+        for key in dirty.drain(..) {
+            if done.insert(key.clone())
+                && let Err(error) = look(&server, &graph, &key).await
+            {
+                tracing::debug!(key, %error, "garbage collection of one object failed");
+            }
+        }
+        for event in watch.next().await.map_err(ApiError::internal)? {
+            if event.kind == EventKind::Put {
+                let Ok(light) = object::light(&event.value) else { continue };
+                let node = graph.put(&event.key, light);
+                if !node.owners.is_empty() || node.deleting {
+                    dirty.push(event.key.clone());
+                }
+            } else if let Some(node) = graph.remove(&event.key) {
+                dirty.extend(graph.dependents_of(&node.uid));
+                // An owner that waits for its dependents may have waited for this one.
+                dirty.extend(node.owners.iter().filter_map(|o| graph.keys.get(&o.uid).cloned()));
+            }
+        }
+    }
+}
+
+async fn look(server: &Server, graph: &Graph, key: &str) -> Result<()> {
+    let Some(node) = graph.nodes.get(key) else { return Ok(()) };
+    let Some((resource, namespace, name)) = locate(server, key) else { return Ok(()) };
+    let namespace = resource.namespaced.then_some(namespace);
+    if node.deleting {
+        if node.finalizers.iter().any(|f| f == ORPHAN) {
+            for dependent in graph.dependents_of(&node.uid) {
+                disown(server, graph, &dependent, &node.uid).await?;
+            }
+            return let_go(server, &resource, namespace, name, node, ORPHAN).await;
+        }
+        if node.finalizers.iter().any(|f| f == FOREGROUND) {
+            return foreground(server, graph, (&resource, namespace, name), node).await;
+        }
+        return Ok(());
+    }
+    if node.owners.is_empty() {
+        return Ok(());
+    }
+    let mut waiting = false;
+    for owner in &node.owners {
+        match owner_state(server, graph, owner, namespace) {
+            State::There => return Ok(()),
+            State::Waiting => waiting = true,
+            State::Gone => {}
+        }
+    }
+    let options = if waiting { Options::foreground(&node.uid) } else { Options::background(&node.uid) };
+    ignore_gone(delete::delete(server, &resource, namespace, name, &options).await.map(|_| ()))
+}
+
+enum State {
+    There,
+    /// It is being deleted and waits for its dependents.
+    Waiting,
+    Gone,
+}
+
+/// Whether an owner is there: by what the graph knows, else by a look at where it would be.
+fn owner_state(server: &Server, graph: &Graph, owner: &Owner, namespace: Option<&str>) -> State {
+    if let Some(node) = graph.keys.get(&owner.uid).and_then(|key| graph.nodes.get(key)) {
+        let waits = node.deleting && node.finalizers.iter().any(|f| f == FOREGROUND);
+        return if waits { State::Waiting } else { State::There };
+    }
+    let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+    let Some(resource) = server.registry.current().by_kind(group, version, &owner.kind) else {
+        // A kind that is not served may be served again: its objects are not judged.
+        return State::There;
+    };
+    let place = resource.namespaced.then_some(namespace).flatten();
+    match server.read(&resource, place, &owner.name) {
+        Ok(Some(found)) if object::meta(&found, "uid") == owner.uid => State::There,
+        Ok(_) => State::Gone,
+        Err(_) => State::There,
+    }
+}
+
+/// Deletes the dependents of an owner that waits for them, and lets it go when no one is left that it waits for.
+async fn foreground(
+    server: &Server,
+    graph: &Graph,
+    (resource, namespace, name): (&Resource, Option<&str>, &str),
+    node: &Node,
+) -> Result<()> {
+    let mut blocking = false;
+    for key in graph.dependents_of(&node.uid) {
+        let Some(dependent) = graph.nodes.get(&key) else { continue };
+        let Some((kind, place, other)) = locate(server, &key) else { continue };
+        blocking |= dependent.owners.iter().any(|o| o.uid == node.uid && o.block_owner_deletion);
+        let place = kind.namespaced.then_some(place);
+        let others = dependent.owners.iter().filter(|o| o.uid != node.uid);
+        let kept = others.into_iter().any(|o| matches!(owner_state(server, graph, o, place), State::There));
+        if kept {
+            disown(server, graph, &key, &node.uid).await?;
+        } else if !dependent.deleting {
+            let options = Options::foreground(&dependent.uid);
+            ignore_gone(delete::delete(server, &kind, place, other, &options).await.map(|_| ()))?;
+        }
+    }
+    if blocking { Ok(()) } else { let_go(server, resource, namespace, name, node, FOREGROUND).await }
+}
+
+async fn let_go(
+    server: &Server,
+    resource: &Resource,
+    namespace: Option<&str>,
+    name: &str,
+    node: &Node,
+    finalizer: &str,
+) -> Result<()> {
+    let rest: Vec<&String> = node.finalizers.iter().filter(|f| *f != finalizer).collect();
+    let change = json!({"metadata": {"uid": node.uid, "finalizers": rest}});
+    ignore_gone(patch(server, resource, namespace, name, None, &change).await)
+}
+
+/// Takes an owner out of a dependent's references.
+async fn disown(server: &Server, graph: &Graph, key: &str, owner: &str) -> Result<()> {
+    let Some(node) = graph.nodes.get(key) else { return Ok(()) };
+    let Some((resource, namespace, name)) = locate(server, key) else { return Ok(()) };
+    let namespace = resource.namespaced.then_some(namespace);
+    let Some(live) = server.read(&resource, namespace, name)? else { return Ok(()) };
+    let references = live["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    let rest: Vec<_> = references.into_iter().filter(|r| r["uid"] != owner).collect();
+    let change = json!({"metadata": {"uid": node.uid, "ownerReferences": rest}});
+    ignore_gone(patch(server, &resource, namespace, name, None, &change).await)
+}
+
+/// The resource, namespace and name behind a key.
+fn locate<'a>(server: &Server, key: &'a str) -> Option<(std::sync::Arc<Resource>, &'a str, &'a str)> {
+    let (rest, name) = key.rsplit_once('/')?;
+    let (folder, namespace) = rest.rsplit_once('/')?;
+    let resource = server.registry.current().stored().find(|r| r.folder == folder).cloned()?;
+    Some((resource, namespace, name))
+}
+
+/// An object that is gone, or is another one by now, needs nothing more.
+fn ignore_gone(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if matches!(error.code.as_u16(), 404 | 409) => Ok(()),
+        result => result,
+    }
+}

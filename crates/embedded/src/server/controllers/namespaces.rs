@@ -1,0 +1,101 @@
+//! Namespaces: each has a default service account and the cluster's root certificate; a deleted one is emptied first.
+
+use serde_json::{Value, json};
+
+use super::{call, ensure, resource};
+use crate::server::delete::{self, Options};
+use crate::server::status::{ApiError, Result};
+use crate::server::{Server, object, write};
+use crate::store::List;
+
+const PREFIX: &str = "core/namespaces/";
+
+/// Creates a namespace with all that belongs to it.
+pub async fn create(server: &Server, name: &str) -> Result<()> {
+    ensure(server, &*resource(server, "", "namespaces")?, None, json!({"metadata": {"name": name}})).await?;
+    furnish(server, name).await
+}
+
+async fn furnish(server: &Server, namespace: &str) -> Result<()> {
+    let account = async {
+        if server.read_account(namespace, "default")?.is_some() {
+            return Ok(());
+        }
+        let account = json!({"metadata": {"name": "default"}});
+        ensure(server, &*resource(server, "", "serviceaccounts")?, Some(namespace), account).await
+    };
+    let certificate = async {
+        let key = format!("core/configmaps/{namespace}/kube-root-ca.crt");
+        if server.store.get(&key).map_err(ApiError::internal)?.is_some() {
+            return Ok(());
+        }
+        let map = json!({"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": server.ca_pem}});
+        ensure(server, &*resource(server, "", "configmaps")?, Some(namespace), map).await
+    };
+    futures::future::try_join(account, certificate).await?;
+    Ok(())
+}
+
+/// Follows the namespaces, and their contents while one of them is on its way out.
+pub async fn run(server: Server) -> Result<()> {
+    let mut seen = server.store.revision();
+    loop {
+        let list = List { prefix: PREFIX, after: None, limit: None, at: None };
+        let page = server.store.list(list).map_err(ApiError::internal)?;
+        let mut emptying = false;
+        for namespace in page.entries.iter().filter_map(|e| object::decode_entry(e).ok()) {
+            let name = object::meta(&namespace, "name");
+            if object::deleting(&namespace) {
+                emptying |= !empty(&server, &namespace).await?;
+            } else if let Err(error) = furnish(&server, name).await {
+                // It was deleted between the two looks at it: the next round sees that.
+                tracing::debug!(namespace = name, %error, "namespace could not be furnished");
+            }
+        }
+        let prefix = if emptying { "" } else { PREFIX };
+        let mut watch = server.store.watch(prefix, seen).map_err(ApiError::internal)?;
+        let events = watch.next().await.map_err(ApiError::internal)?;
+        seen = events.last().map_or(seen, |e| e.revision);
+    }
+}
+
+/// Deletes what is in the namespace. `true`: it was empty, and the namespace is gone.
+async fn empty(server: &Server, namespace: &Value) -> Result<bool> {
+    let name = object::meta(namespace, "name");
+    let current = server.registry.current();
+    let mut left = false;
+    for kind in current.stored().filter(|r| r.namespaced) {
+        for inside in server.objects(&kind.prefix(Some(name))) {
+            left = true;
+            if object::deleting(&inside) {
+                continue;
+            }
+            let options = Options::background(object::meta(&inside, "uid"));
+            if let Err(error) = delete::delete(server, kind, Some(name), object::meta(&inside, "name"), &options).await
+            {
+                tracing::debug!(namespace = name, %error, "an object of a deleted namespace is left for the next round");
+            }
+        }
+    }
+    if left {
+        // What waits for nobody is gone by now; look once more before waiting for an event.
+        let still = current
+            .stored()
+            .filter(|r| r.namespaced)
+            .any(|kind| server.store.count(&kind.prefix(Some(name))).unwrap_or(1) > 0);
+        if still {
+            return Ok(false);
+        }
+    }
+    let kind = resource(server, "", "namespaces")?;
+    let mut done = namespace.clone();
+    done["spec"]["finalizers"] = json!([]);
+    object::set_meta(&mut done, "resourceVersion", None);
+    let call = call(server, &kind, None, Some(name), Some("finalize"));
+    let mut body = server.read_namespace(name)?.unwrap_or(done);
+    body["spec"]["finalizers"] = json!([]);
+    match write::update(server, &call, body).await {
+        Err(error) if error.code == http::StatusCode::NOT_FOUND => Ok(true),
+        result => result.map(|_| true),
+    }
+}

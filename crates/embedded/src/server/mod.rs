@@ -1,0 +1,376 @@
+//! The API server: requests in, answers as Kubernetes gives them out.
+//!
+//! One [`Server`] answers in process ([`Server::client`]) and over TLS ([`listen`]) alike. What a request names is
+//! parsed by [`path`], looked up in the [`registry`], and carried out by [`read`], [`mod@write`], [`delete`] and
+//! [`watch`] on the [`Store`].
+
+pub mod admission;
+pub mod body;
+pub mod controllers;
+pub mod delete;
+pub mod discovery;
+pub mod identity;
+pub mod kinds;
+pub mod listen;
+pub mod meta;
+pub mod object;
+pub mod openapi;
+pub mod path;
+pub mod pods;
+pub mod protobuf;
+pub mod query;
+pub mod rbac;
+pub mod read;
+pub mod registry;
+pub mod reviews;
+pub mod rules;
+pub mod status;
+pub mod token;
+pub mod watch;
+pub mod write;
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::node::runtime::PodRuntime;
+use crate::server::identity::{Identity, StaticTokens};
+use crate::server::kinds::{Resource, Rules};
+use crate::server::path::{Path, Target};
+use crate::server::query::{Form, Query};
+use crate::server::registry::Registry;
+use crate::server::status::{ApiError, Result};
+use crate::server::token::Tokens;
+use crate::store::Store;
+
+/// The API server. Clones are the same server.
+#[derive(Clone)]
+pub struct Server(Arc<Inner>);
+
+/// What a [`Server`] holds.
+pub struct Inner {
+    /// All objects.
+    pub store: Store,
+    /// All resources.
+    pub registry: Registry,
+    /// Signs service-account tokens.
+    pub tokens: Tokens,
+    /// The administrator's token.
+    pub static_tokens: StaticTokens,
+    /// The certificate of the authority that signed the server's own, for `kube-root-ca.crt`.
+    pub ca_pem: String,
+    /// What admission policies say.
+    pub policies: admission::Policies,
+    node: Option<String>,
+    runtime: OnceLock<Arc<dyn PodRuntime>>,
+    stop: CancellationToken,
+}
+
+impl Deref for Server {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// What a server is made of.
+pub struct Config {
+    /// Where objects are kept.
+    pub store: Store,
+    /// The key that signs service-account tokens.
+    pub tokens: Tokens,
+    /// Tokens that are always good.
+    pub static_tokens: StaticTokens,
+    /// The certificate authority's certificate.
+    pub ca_pem: String,
+    /// The node that new pods are placed on.
+    pub node: Option<String>,
+    /// Ends every watch.
+    pub stop: CancellationToken,
+}
+
+/// One request to a resource, understood.
+#[derive(Clone)]
+pub struct Call {
+    /// Who asks.
+    pub identity: Identity,
+    /// The resource.
+    pub resource: Arc<Resource>,
+    /// `v1`, `apps/v1`: the version that the client speaks.
+    pub api_version: String,
+    /// What the path named.
+    pub target: Target,
+    /// The query.
+    pub query: Query,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The form of the answer.
+    pub form: Form,
+}
+
+impl Call {
+    /// The name in the path.
+    pub fn name(&self) -> Result<&str> {
+        self.target.name.as_deref().ok_or_else(|| ApiError::bad_request("the request needs the name of an object"))
+    }
+
+    /// The store's key of an object of this resource in the path's namespace.
+    pub fn key(&self, name: &str) -> String {
+        self.resource.key(self.target.namespace.as_deref(), name)
+    }
+
+    /// Who is recorded as the owner of the fields that this request writes.
+    pub fn manager(&self) -> String {
+        let named = self.query.get("fieldManager");
+        if !named.is_empty() {
+            return named.to_owned();
+        }
+        let agent = self.headers.get(http::header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let short: String = agent.split('/').next().unwrap_or_default().chars().take(128).collect();
+        if short.is_empty() { "unknown".to_owned() } else { short }
+    }
+
+    /// The media type of the body, without parameters.
+    pub fn content_type(&self) -> &str {
+        let value = self.headers.get(http::header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        value.split(';').next().unwrap_or_default().trim()
+    }
+}
+
+impl Server {
+    /// A server on that store. Call [`controllers::start`] to bring its upkeep to life.
+    pub fn new(config: Config) -> Self {
+        let Config { store, tokens, static_tokens, ca_pem, node, stop } = config;
+        Self(Arc::new(Inner {
+            store,
+            registry: Registry::new(),
+            tokens,
+            static_tokens,
+            ca_pem,
+            policies: admission::Policies::default(),
+            node,
+            runtime: OnceLock::new(),
+            stop,
+        }))
+    }
+
+    /// A client that talks to this server in process, as an administrator.
+    pub fn client(&self, namespace: &str) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let server = server.clone();
+            async move {
+                let (mut parts, body) = request.into_parts();
+                parts.extensions.insert(Identity::admin("system:knoll"));
+                let request = http::Request::from_parts(parts, Body::new(body));
+                Ok::<_, std::convert::Infallible>(server.handle(request).await)
+            }
+        });
+        kube::Client::new(service, namespace)
+    }
+
+    /// Answers one request.
+    pub async fn handle(&self, request: Request) -> Response {
+        match self.route(request).await {
+            Ok(response) => response,
+            Err(error) => error.into_response(),
+        }
+    }
+
+    async fn route(&self, request: Request) -> Result<Response> {
+        let Some(path) = path::parse(request.uri().path()) else {
+            return Err(ApiError::no_such_resource());
+        };
+        if let Path::Other(segments) = &path
+            && let Some(response) = discovery::open(segments, request.method())
+        {
+            return Ok(response);
+        }
+        let identity = match request.extensions().get::<Identity>() {
+            Some(identity) => identity.clone(),
+            None => identity::authenticate(self, request.headers())?,
+        };
+        match path {
+            Path::Object(target) => self.resource(identity, target, request).await,
+            _ if request.method() != Method::GET => Err(ApiError::no_such_resource()),
+            Path::CoreVersions => Ok(discovery::core(self, request.headers())),
+            Path::Groups => Ok(discovery::groups(self, request.headers())),
+            Path::Group(group) => discovery::group(self, &group),
+            Path::Resources(group, version) => discovery::resources(self, &group, &version),
+            Path::Other(segments) => openapi::serve(self, &segments),
+        }
+    }
+
+    async fn resource(&self, identity: Identity, target: Target, request: Request) -> Result<Response> {
+        let resource = self.registry.current().find(&target).ok_or_else(ApiError::no_such_resource)?;
+        if resource.namespaced != target.namespace.is_some() && (target.name.is_some() || !resource.namespaced) {
+            return Err(ApiError::no_such_resource());
+        }
+        let query = Query::parse(request.uri().query());
+        let method = request.method().clone();
+        let verb = verb(&method, &target, &query)
+            .ok_or_else(|| ApiError::method_not_allowed(resource.subject(""), &method.to_string().to_lowercase()))?;
+        rbac::authorize(self, &identity, verb, &resource, &target)?;
+        let streaming = matches!(target.subresource.as_deref(), Some("attach" | "exec"));
+        let form = if streaming || target.subresource.as_deref() == Some("log") {
+            Form::Object
+        } else {
+            query::form(request.headers())?
+        };
+        let api_version = resource.api_version();
+        let headers = request.headers().clone();
+        let call = Call { identity, resource, api_version, target, query, headers, form };
+        match call.target.subresource.as_deref() {
+            None => self.verb(call, verb, request).await,
+            Some("status") if call.resource.status => self.verb(call, verb, request).await,
+            Some("finalize") if call.resource.rules == Rules::Namespace && method == Method::PUT => {
+                self.verb(call, verb, request).await
+            }
+            Some("token") if call.resource.rules == Rules::ServiceAccount && method == Method::POST => {
+                let body = body::read(&call, request.into_body()).await?;
+                reviews::token_request(self, &call, body)
+            }
+            Some(name) if call.resource.rules == Rules::Pod => {
+                let name = name.to_owned();
+                pods::subresource(self, call, &name, request).await
+            }
+            Some(_) => Err(ApiError::no_such_resource()),
+        }
+    }
+
+    async fn verb(&self, call: Call, verb: &str, request: Request) -> Result<Response> {
+        let subresource = call.target.subresource.is_some();
+        if call.resource.rules == Rules::Review {
+            if verb != "create" {
+                return Err(ApiError::method_not_allowed(call.resource.subject(""), verb));
+            }
+            let body = body::read(&call, request.into_body()).await?;
+            return reviews::create(self, &call, body);
+        }
+        let written = match verb {
+            "get" => return read::get(self, &call),
+            "list" => return read::list(self, &call),
+            "watch" => return watch::watch(self, call),
+            "create" if !subresource => {
+                if call.target.name.is_some() {
+                    return Err(ApiError::method_not_allowed(call.resource.subject(""), verb));
+                }
+                let body = body::read(&call, request.into_body()).await?;
+                write::create(self, &call, body).await?
+            }
+            "update" => {
+                let body = body::read(&call, request.into_body()).await?;
+                write::update(self, &call, body).await?
+            }
+            "patch" => {
+                let body = body::bytes(request.into_body()).await?;
+                write::patch(self, &call, body).await?
+            }
+            "delete" | "deletecollection" if !subresource => {
+                let body = body::read_optional(&call, request.into_body()).await?;
+                return if verb == "delete" {
+                    delete::one(self, &call, &body).await
+                } else {
+                    delete::collection(self, &call, &body).await
+                };
+            }
+            _ => return Err(ApiError::method_not_allowed(call.resource.subject(""), verb)),
+        };
+        let mut response = read::answer(self, &call, written.code, &written.object)?;
+        for warning in &written.warnings {
+            let text = format!("299 - \"{}\"", warning.replace('\\', "\\\\").replace('"', "\\\""));
+            if let Ok(value) = HeaderValue::from_str(&text) {
+                response.headers_mut().append("warning", value);
+            }
+        }
+        Ok(response)
+    }
+
+    /// The time now.
+    #[allow(clippy::unused_self, reason = "time is the server's to tell")]
+    pub fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    /// The time now, as objects carry it.
+    pub fn now_text(&self) -> String {
+        self.text_of(self.now())
+    }
+
+    /// A time as objects carry it: in whole seconds.
+    #[allow(clippy::unused_self, reason = "see `now`")]
+    pub fn text_of(&self, time: Timestamp) -> String {
+        time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    /// The node that new pods are placed on.
+    pub fn node_name(&self) -> Option<&str> {
+        self.node.as_deref()
+    }
+
+    /// Gives the server the node's ends of pods' streams. Only the first call counts.
+    pub fn set_runtime(&self, runtime: Arc<dyn PodRuntime>) {
+        let _ = self.runtime.set(runtime);
+    }
+
+    fn runtime(&self) -> Option<&Arc<dyn PodRuntime>> {
+        self.runtime.get()
+    }
+
+    /// Resolves when the server is told to stop.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.stop.clone().cancelled_owned()
+    }
+
+    /// An object in the form of that resource's version.
+    pub fn read(&self, resource: &Resource, namespace: Option<&str>, name: &str) -> Result<Option<Value>> {
+        let entry = self.store.get(&resource.key(namespace, name)).map_err(ApiError::internal)?;
+        entry.map(|entry| read::load(resource, &entry)).transpose()
+    }
+
+    fn read_key(&self, key: &str) -> Result<Option<Value>> {
+        let entry = self.store.get(key).map_err(ApiError::internal)?;
+        entry.map(|e| object::decode_entry(&e).map_err(ApiError::internal)).transpose()
+    }
+
+    /// A namespace.
+    pub fn read_namespace(&self, name: &str) -> Result<Option<Value>> {
+        self.read_key(&format!("core/namespaces//{name}"))
+    }
+
+    /// A service account.
+    pub fn read_account(&self, namespace: &str, name: &str) -> Result<Option<Value>> {
+        self.read_key(&format!("core/serviceaccounts/{namespace}/{name}"))
+    }
+
+    /// A pod.
+    pub fn read_pod(&self, namespace: &str, name: &str) -> Result<Option<Value>> {
+        self.read_key(&format!("core/pods/{namespace}/{name}"))
+    }
+}
+
+fn verb(method: &Method, target: &Target, query: &Query) -> Option<&'static str> {
+    let named = target.name.is_some();
+    Some(match *method {
+        Method::GET if query.flag("watch") => "watch",
+        Method::GET if named => "get",
+        Method::GET => "list",
+        Method::POST => "create",
+        Method::PUT if named => "update",
+        Method::PATCH if named => "patch",
+        Method::DELETE if named => "delete",
+        Method::DELETE => "deletecollection",
+        _ => return None,
+    })
+}
+
+/// The code of an answer that went well.
+pub(crate) const OK: StatusCode = StatusCode::OK;
