@@ -1,0 +1,174 @@
+//! What a pod's status says about the runner in it.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use knoll_api::names::{self, reason};
+
+use crate::status::Cause;
+
+/// How long after its grace period a pod may still be there before its node counts as lost.
+pub const LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
+
+/// What became of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its runner has not started yet. Next: any other.
+    Waiting {
+        /// What it waits for, when that is worth telling.
+        why: Option<Cause>,
+    },
+    /// Its runner has started. Next: `Ended`.
+    Running,
+    /// It will not run again, and this is why.
+    Ended(Cause),
+}
+
+/// Reads the fate of a pod.
+#[must_use]
+pub fn of(pod: &Pod, now: Timestamp) -> Fate {
+    let status = pod.status.clone().unwrap_or_default();
+    let phase = status.phase.as_deref().unwrap_or("Pending");
+    if phase == "Succeeded" || phase == "Failed" {
+        return Fate::Ended(end(pod, &status));
+    }
+    if status.reason.as_deref() == Some("NodeLost") || lost_at(pod).is_some_and(|at| at <= now) {
+        return Fate::Ended(node_lost(pod));
+    }
+    let runner = runner(&status);
+    let state = runner.and_then(|runner| runner.state.as_ref());
+    if let Some(terminated) = state.and_then(|state| state.terminated.as_ref()) {
+        return Fate::Ended(exited(pod, terminated));
+    }
+    if state.is_some_and(|state| state.running.is_some()) {
+        return Fate::Running;
+    }
+    Fate::Waiting { why: waits_for(&status) }
+}
+
+/// When a pod that is being deleted counts as lost; deletionTimestamp is where its grace period ends.
+#[must_use]
+pub fn lost_at(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.deletion_timestamp.as_ref().and_then(|time| time.0.checked_add(LOST_AFTER).ok())
+}
+
+fn runner(status: &PodStatus) -> Option<&ContainerStatus> {
+    status.container_statuses.iter().flatten().find(|container| container.name == names::pod::CONTAINER)
+}
+
+/// Why a pod that has ended did, the most telling fact first.
+fn end(pod: &Pod, status: &PodStatus) -> Cause {
+    let disruption = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True");
+    let disrupted = disruption.and_then(|condition| condition.reason.as_deref());
+    let because = |text: Option<&String>| text.map(|text| format!(": {text}")).unwrap_or_default();
+    match (status.reason.as_deref(), disrupted) {
+        (Some("Evicted"), _)
+        | (_, Some("EvictionByEvictionAPI" | "TerminationByKubelet" | "PreemptionByScheduler")) => {
+            let told = status.message.as_ref().or_else(|| disruption.and_then(|condition| condition.message.as_ref()));
+            return Cause::new(reason::EVICTED, format!("The pod was evicted{}.", because(told)));
+        }
+        (Some("NodeLost"), _) | (_, Some("DeletionByPodGC" | "DeletionByTaintManager")) => {
+            return node_lost(pod);
+        }
+        _ => {}
+    }
+    let mut containers =
+        status.init_container_statuses.iter().flatten().filter(|container| failed(container).is_some());
+    if let Some(init) = containers.next()
+        && let Some(terminated) = failed(init)
+    {
+        let message = format!("Container `{}` failed: {}", init.name, sentence(terminated));
+        return Cause::new(reason::POD_FAILED, message);
+    }
+    match runner(status).and_then(|runner| runner.state.as_ref()).and_then(|state| state.terminated.as_ref()) {
+        Some(terminated) => exited(pod, terminated),
+        None if pod.metadata.deletion_timestamp.is_some() => {
+            Cause::new(reason::POD_DELETED, "The pod was deleted before its runner started.")
+        }
+        None => Cause::new(
+            reason::POD_FAILED,
+            format!("The pod ended before its runner started{}.", because(status.message.as_ref())),
+        ),
+    }
+}
+
+fn failed(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    container.state.as_ref()?.terminated.as_ref().filter(|terminated| terminated.exit_code != 0)
+}
+
+fn node_lost(pod: &Pod) -> Cause {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or("its node");
+    Cause::new(reason::NODE_LOST, format!("Node `{node}` does not answer any more; the run is lost with it."))
+}
+
+/// The runner is gone and did not say its end to the hub.
+fn exited(pod: &Pod, terminated: &ContainerStateTerminated) -> Cause {
+    match terminated.reason.as_deref() {
+        Some("OOMKilled") => Cause::new(
+            reason::OOM_KILLED,
+            "The runner was killed because it used more memory than its limit; raise `pod.resources` of the Workspace.",
+        ),
+        Some("StartError" | "ContainerCannotRun" | "RunContainerError") => {
+            Cause::new(reason::POD_FAILED, format!("The runner could not be started: {}", sentence(terminated)))
+        }
+        _ if pod.metadata.deletion_timestamp.is_some() => Cause::new(
+            reason::POD_DELETED,
+            format!("The pod was deleted before its runner had reported its end: {}", sentence(terminated)),
+        ),
+        _ => Cause::new(
+            reason::RUNNER_LOST,
+            format!("The runner ended before it had reported its end: {}", sentence(terminated)),
+        ),
+    }
+}
+
+/// How a container ended, with the last words it left.
+fn sentence(terminated: &ContainerStateTerminated) -> String {
+    let code = match terminated.signal {
+        Some(signal) => format!("signal {signal}"),
+        None => format!("exit code {}", terminated.exit_code),
+    };
+    match terminated.message.as_deref().map(str::trim).filter(|message| !message.is_empty()) {
+        Some(message) => format!("{code}, {}", last_words(message)),
+        None => format!("{code}."),
+    }
+}
+
+/// The end of a long text, as the last lines of a log tell most.
+fn last_words(text: &str) -> &str {
+    const MOST: usize = 1024;
+    let from = text.len().saturating_sub(MOST);
+    let from = (from..text.len()).find(|index| text.is_char_boundary(*index)).unwrap_or(0);
+    &text[from..]
+}
+
+/// What a pod that has not started waits for: an image, a volume, a node.
+fn waits_for(status: &PodStatus) -> Option<Cause> {
+    let containers = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    for container in containers {
+        let Some(waiting) = container.state.as_ref().and_then(|state| state.waiting.as_ref()) else {
+            continue;
+        };
+        let (Some(kind), told) = (waiting.reason.as_deref(), waiting.message.as_deref().unwrap_or_default()) else {
+            continue;
+        };
+        if matches!(kind, "PodInitializing" | "ContainerCreating") {
+            continue;
+        }
+        let reason = match kind {
+            "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => reason::IMAGE_PULL_FAILED,
+            _ => reason::POD_FAILED,
+        };
+        return Some(Cause::new(reason, format!("Container `{}` waits: {kind} {told}", container.name).trim_end()));
+    }
+    let scheduled = status.conditions.iter().flatten().find(|condition| condition.type_ == "PodScheduled");
+    let unscheduled = scheduled.filter(|condition| condition.status == "False")?;
+    let told = unscheduled.message.as_deref().unwrap_or("no node fits");
+    Some(Cause::new(reason::POD_CREATED, format!("The pod waits for a node: {told}")))
+}
+
+#[cfg(test)]
+mod tests;

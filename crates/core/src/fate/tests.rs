@@ -1,0 +1,116 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn now() -> Timestamp {
+    "2025-01-01T00:10:00Z".parse().unwrap()
+}
+
+/// One row: a pod's metadata and status, and the word for its fate.
+#[track_caller]
+fn check(metadata: Value, status: Value, expect: &str) {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": metadata, "spec": {"containers": [], "nodeName": "n1"}, "status": status,
+    }))
+    .unwrap();
+    let got = match of(&pod, now()) {
+        Fate::Waiting { why: None } => "waiting".to_owned(),
+        Fate::Waiting { why: Some(cause) } => {
+            format!("waiting: {} | {}", cause.reason, cause.message)
+        }
+        Fate::Running => "running".to_owned(),
+        Fate::Ended(cause) => format!("{} | {}", cause.reason, cause.message),
+    };
+    assert_eq!(got, expect);
+}
+
+fn runner(state: Value) -> Value {
+    json!([{"name": "runner", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}])
+}
+
+#[test]
+fn a_pod_on_its_way() {
+    check(json!({}), json!({}), "waiting");
+    check(
+        json!({}),
+        json!({"containerStatuses": runner(json!({"waiting": {"reason": "ContainerCreating"}}))}),
+        "waiting",
+    );
+    check(
+        json!({}),
+        json!({"containerStatuses": runner(json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}))}),
+        "waiting: ImagePullFailed | Container `runner` waits: ImagePullBackOff no such image",
+    );
+    check(
+        json!({}),
+        json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}]}),
+        "waiting: PodCreated | The pod waits for a node: 0/1 nodes are available",
+    );
+    check(json!({}), json!({"phase": "Running", "containerStatuses": runner(json!({"running": {}}))}), "running");
+}
+
+#[test]
+fn a_pod_that_ended_names_why() {
+    let dead = |reason: &str, code: i32, message: &str| {
+        let terminated = json!({"reason": reason, "exitCode": code, "message": message});
+        json!({"phase": "Failed", "containerStatuses": runner(json!({"terminated": terminated}))})
+    };
+    check(
+        json!({}),
+        dead("OOMKilled", 137, ""),
+        "OOMKilled | The runner was killed because it used more memory than its limit; raise `pod.resources` of the Workspace.",
+    );
+    check(
+        json!({}),
+        dead("StartError", 128, "exec: no such file"),
+        "PodFailed | The runner could not be started: exit code 128, exec: no such file",
+    );
+    check(
+        json!({}),
+        dead("Error", 1, "panicked\n"),
+        "RunnerLost | The runner ended before it had reported its end: exit code 1, panicked",
+    );
+    check(
+        json!({"deletionTimestamp": "2025-01-01T00:10:30Z"}),
+        dead("Error", 143, ""),
+        "PodDeleted | The pod was deleted before its runner had reported its end: exit code 143.",
+    );
+    check(
+        json!({}),
+        json!({"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"}),
+        "Evicted | The pod was evicted: the node was low on memory.",
+    );
+    check(
+        json!({}),
+        json!({"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]}),
+        "NodeLost | Node `n1` does not answer any more; the run is lost with it.",
+    );
+    check(
+        json!({}),
+        json!({"phase": "Failed", "initContainerStatuses": [{
+            "name": "knoll", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 2, "message": "disk full"}},
+        }]}),
+        "PodFailed | Container `knoll` failed: exit code 2, disk full",
+    );
+}
+
+#[test]
+fn a_pod_that_stays_after_its_grace_is_lost() {
+    let running = json!({"phase": "Running", "containerStatuses": runner(json!({"running": {}}))});
+    check(json!({"deletionTimestamp": "2025-01-01T00:09:30Z"}), running.clone(), "running");
+    check(
+        json!({"deletionTimestamp": "2025-01-01T00:09:00Z"}),
+        running,
+        "NodeLost | Node `n1` does not answer any more; the run is lost with it.",
+    );
+}
+
+#[test]
+fn last_words_are_cut_at_a_character() {
+    let text = "ä".repeat(2000);
+    assert!(last_words(&text).len() <= 1024);
+    assert!(last_words(&text).chars().all(|c| c == 'ä'));
+}

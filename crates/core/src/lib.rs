@@ -1,0 +1,17 @@
+//! The pure machines of Knoll: from what is seen to the next status and what to do about it.
+//!
+//! Nothing here does I/O or reads a clock; time is an argument. So every decision can be tested with plain
+//! values, and taken again with the same result.
+
+pub mod approval;
+pub mod conditions;
+pub mod events;
+pub mod fate;
+pub mod patch;
+pub mod pod;
+pub mod progress;
+pub mod queue;
+pub mod run;
+pub mod status;
+pub mod steps;
+pub mod workspace;

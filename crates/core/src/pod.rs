@@ -1,0 +1,306 @@
+//! The pod of a Run: the same on every cluster.
+//!
+//! Its name follows from the run's, so a second attempt to create it finds the first one's pod.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{
+        Container, EmptyDirVolumeSource, EnvVar, Pod, PodSpec, ProjectedVolumeSource, ServiceAccountTokenProjection,
+        Volume, VolumeMount, VolumeProjection,
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use knoll_api::{
+    hooks::Hook,
+    names::{self, annotation, label},
+    pod::{PodSettings, PodSettingsError},
+    run::Run,
+    wire,
+    workspace::{Tool, Workspace, WorkspaceSpec},
+};
+use kube::{Resource, ResourceExt};
+
+use crate::steps::Stage;
+
+/// How long terraform has to stop, and its state to be saved, once a pod is told to end.
+pub const GRACE_SECONDS: i64 = 300;
+
+/// How long a token for the hub is valid; the kubelet renews it well before.
+const TOKEN_SECONDS: i64 = 3600;
+
+/// The longest value of a label, and so the longest name of a run that a pod can carry.
+const LABEL_MAX: usize = 63;
+
+/// What the cluster gives to every pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Platform {
+    /// The image that has `knoll` in it.
+    pub knoll_image: String,
+    /// The images of terraform.
+    pub terraform: ToolImage,
+    /// The images of OpenTofu.
+    pub tofu: ToolImage,
+    /// Where runners reach the hub: `https://...`.
+    pub hub_url: String,
+    /// The certificate authority of the hub, as PEM text.
+    pub hub_ca: String,
+    /// Where providers are kept between runs.
+    pub plugin_cache: Option<PluginCache>,
+}
+
+/// The images of one tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolImage {
+    /// The image without its tag.
+    pub repository: String,
+    /// The version of a Workspace that names none.
+    pub version: String,
+}
+
+/// A folder of providers that runs share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PluginCache {
+    /// Where the runner finds it.
+    pub path: String,
+    /// The volume that is mounted there; without one the path is there already.
+    pub volume: Option<Volume>,
+}
+
+/// A pod that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Pods carry the run's name in a label.
+    #[error("the name of a Run has at most {LABEL_MAX} characters, and `{0}` has more; create it under a shorter name")]
+    NameTooLong(String),
+    /// The Workspace's settings cannot be read.
+    #[error("{0}; correct it in the Workspace and start the run again")]
+    Settings(#[from] PodSettingsError),
+}
+
+/// The name of a run's pod.
+#[must_use]
+pub fn name(run: &str, stage: Stage) -> String {
+    match stage {
+        Stage::Whole | Stage::Plan => run.to_owned(),
+        Stage::Apply => format!("{run}-apply"),
+    }
+}
+
+/// The name of the container that a hook with an image of its own runs in.
+#[must_use]
+pub fn hook_container(hook: &Hook) -> Option<String> {
+    hook.image.as_ref().map(|_| format!("hook-{}", hook.name))
+}
+
+/// Whether the pod was made for exactly this run, and not for an earlier one of its name.
+#[must_use]
+pub fn is_of(pod: &Pod, run: &Run) -> bool {
+    run.uid().is_some_and(|uid| pod.owner_references().iter().any(|owner| owner.uid == uid))
+}
+
+/// Makes the pod of a run.
+///
+/// # Errors
+/// When what the user asked for cannot be written as a pod.
+pub fn build(run: &Run, workspace: &Workspace, stage: Stage, platform: &Platform) -> Result<Pod, Error> {
+    let run_name = run.name_any();
+    if run_name.len() > LABEL_MAX {
+        return Err(Error::NameTooLong(run_name));
+    }
+    let settings = workspace.spec.pod.clone().unwrap_or_default();
+    let volumes = volumes(&settings, platform)?;
+    let affinity = settings.affinity()?;
+    let security_context = settings.security_context()?;
+    let containers = containers(run, &workspace.spec, &settings, platform)?;
+    let init = install(&settings, platform)?;
+    let metadata = metadata(run, stage, &settings);
+    let PodSettings {
+        service_account_name,
+        node_selector,
+        tolerations,
+        image_pull_secrets,
+        priority_class_name,
+        // Written into the containers, the volumes or the metadata.
+        resources: _,
+        affinity: _,
+        env: _,
+        env_from: _,
+        volumes: _,
+        volume_mounts: _,
+        security_context: _,
+        container_security_context: _,
+        labels: _,
+        annotations: _,
+    } = settings;
+
+    let spec = PodSpec {
+        restart_policy: Some("Never".to_owned()),
+        // A service account that the user asked for comes with its token; terraform's providers may need it.
+        automount_service_account_token: Some(service_account_name.is_some()),
+        service_account_name: Some(service_account_name.unwrap_or_else(|| "default".to_owned())),
+        enable_service_links: Some(false),
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        init_containers: Some(vec![init]),
+        containers,
+        volumes: Some(volumes),
+        node_selector: some(node_selector),
+        tolerations: (!tolerations.is_empty()).then_some(tolerations),
+        image_pull_secrets: (!image_pull_secrets.is_empty()).then_some(image_pull_secrets),
+        priority_class_name,
+        affinity,
+        security_context,
+        ..PodSpec::default()
+    };
+    Ok(Pod { metadata, spec: Some(spec), status: None })
+}
+
+fn metadata(run: &Run, stage: Stage, settings: &PodSettings) -> ObjectMeta {
+    let mut labels = settings.labels.clone();
+    labels.insert(label::RUN.to_owned(), run.name_any());
+    labels.insert(label::WORKSPACE.to_owned(), run.spec.workspace.clone());
+    labels.insert(label::MANAGED_BY.to_owned(), label::MANAGED_BY_KNOLL.to_owned());
+    let owner = run.controller_owner_ref(&()).map(|owner| OwnerReference {
+        // The run may go before its pod has ended; the pod must not hold it back.
+        block_owner_deletion: Some(false),
+        ..owner
+    });
+    let mut annotations = settings.annotations.clone();
+    annotations.entry(annotation::DEFAULT_CONTAINER.to_owned()).or_insert_with(|| names::pod::CONTAINER.to_owned());
+    ObjectMeta {
+        name: Some(name(&run.name_any(), stage)),
+        namespace: run.namespace(),
+        labels: Some(labels),
+        annotations: Some(annotations),
+        owner_references: owner.map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn volumes(settings: &PodSettings, platform: &Platform) -> Result<Vec<Volume>, PodSettingsError> {
+    let token = ServiceAccountTokenProjection {
+        audience: Some(wire::HUB_AUDIENCE.to_owned()),
+        expiration_seconds: Some(TOKEN_SECONDS),
+        path: "token".to_owned(),
+    };
+    let token = VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() };
+    let own = [
+        Volume {
+            name: names::pod::VOLUME.to_owned(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        },
+        Volume {
+            name: names::pod::TOKEN_VOLUME.to_owned(),
+            projected: Some(ProjectedVolumeSource { sources: Some(vec![token]), ..ProjectedVolumeSource::default() }),
+            ..Volume::default()
+        },
+    ];
+    let cache = platform.plugin_cache.as_ref().and_then(|cache| cache.volume.clone());
+    Ok(own.into_iter().chain(cache).chain(settings.volumes()?).collect())
+}
+
+/// The init container that puts `knoll` where every container of the pod finds it.
+fn install(settings: &PodSettings, platform: &Platform) -> Result<Container, PodSettingsError> {
+    Ok(Container {
+        name: names::pod::INIT_CONTAINER.to_owned(),
+        image: Some(platform.knoll_image.clone()),
+        command: Some(words(["knoll", "runner", "install", names::pod::BIN_PATH])),
+        volume_mounts: Some(vec![mount(names::pod::VOLUME, names::pod::VOLUME_PATH)]),
+        security_context: settings.container_security_context()?,
+        ..Container::default()
+    })
+}
+
+/// The runner, and one container for each hook that has an image of its own.
+fn containers(
+    run: &Run,
+    workspace: &WorkspaceSpec,
+    settings: &PodSettings,
+    platform: &Platform,
+) -> Result<Vec<Container>, PodSettingsError> {
+    let executable = format!("{}/knoll", names::pod::BIN_PATH);
+    let mut mounts = vec![
+        mount(names::pod::VOLUME, names::pod::VOLUME_PATH),
+        VolumeMount { read_only: Some(true), ..mount(names::pod::TOKEN_VOLUME, names::pod::TOKEN_PATH) },
+    ];
+    if let Some(PluginCache { path, volume: Some(volume) }) = &platform.plugin_cache {
+        mounts.push(mount(&volume.name, path));
+    }
+    mounts.extend(settings.volume_mounts.iter().cloned());
+    // Ours come last: of two variables with one name, the last one counts.
+    let env: Vec<EnvVar> = settings.env.iter().cloned().chain(environment(platform)).collect();
+    let env_from = (!settings.env_from.is_empty()).then(|| settings.env_from.clone());
+    let security_context = settings.container_security_context()?;
+
+    let runner = Container {
+        name: names::pod::CONTAINER.to_owned(),
+        image: Some(image(workspace, platform)),
+        command: Some(words([&executable, "runner"])),
+        env: Some(env.clone()),
+        env_from: env_from.clone(),
+        volume_mounts: Some(mounts.clone()),
+        resources: settings.resources.clone(),
+        security_context: security_context.clone(),
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        stdin: run.spec.attach.then_some(true),
+        tty: run.spec.attach.then_some(true),
+        ..Container::default()
+    };
+    let hooks = run.spec.hooks.iter().filter_map(|hook| {
+        Some(Container {
+            name: hook_container(hook)?,
+            image: hook.image.clone(),
+            command: Some(words([&executable, "runner", "hook", &hook.name])),
+            env: Some(env.iter().cloned().chain(hook.env.iter().cloned()).collect()),
+            env_from: env_from.clone(),
+            volume_mounts: Some(mounts.clone()),
+            security_context: security_context.clone(),
+            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+            ..Container::default()
+        })
+    });
+    Ok(std::iter::once(runner).chain(hooks).collect())
+}
+
+/// The image of the runner's container: what the Workspace names, or the tool's own in its version.
+#[must_use]
+pub fn image(workspace: &WorkspaceSpec, platform: &Platform) -> String {
+    if let Some(image) = &workspace.image {
+        return image.clone();
+    }
+    let ToolImage { repository, version } = match workspace.tool {
+        Tool::Terraform => &platform.terraform,
+        Tool::Tofu => &platform.tofu,
+    };
+    format!("{repository}:{}", workspace.version.as_ref().unwrap_or(version))
+}
+
+/// What the runner has to know before it can ask the hub for the rest.
+fn environment(platform: &Platform) -> impl Iterator<Item = EnvVar> {
+    let cache = platform.plugin_cache.as_ref().map(|cache| (wire::env::PLUGIN_CACHE, cache.path.clone()));
+    [
+        (wire::env::HUB_URL, platform.hub_url.clone()),
+        (wire::env::HUB_CA, platform.hub_ca.clone()),
+        (wire::env::TOKEN_FILE, format!("{}/token", names::pod::TOKEN_PATH)),
+        (wire::env::WORK_DIR, names::pod::WORK_PATH.to_owned()),
+    ]
+    .into_iter()
+    .chain(cache)
+    .map(|(name, value)| EnvVar { name: name.to_owned(), value: Some(value), value_from: None })
+}
+
+fn mount(name: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+}
+
+fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    words.into_iter().map(str::to_owned).collect()
+}
+
+fn some(map: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+    (!map.is_empty()).then_some(map)
+}
+
+#[cfg(test)]
+mod tests;

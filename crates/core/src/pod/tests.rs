@@ -1,0 +1,142 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use knoll_api::{
+    hooks::Hook,
+    run::{Operation, RunSpec},
+};
+use serde_json::json;
+
+use super::*;
+
+fn platform() -> Platform {
+    let image = |repository: &str, version: &str| ToolImage { repository: repository.into(), version: version.into() };
+    Platform {
+        knoll_image: "knoll:1".to_owned(),
+        terraform: image("terraform", "1.11.4"),
+        tofu: image("tofu", "1.10.0"),
+        hub_url: "https://hub:8443".to_owned(),
+        hub_ca: "PEM".to_owned(),
+        plugin_cache: None,
+    }
+}
+
+fn run(spec: RunSpec) -> Run {
+    let mut run = Run::new("r", RunSpec { workspace: "w".to_owned(), operation: Operation::Apply, ..spec });
+    run.metadata.namespace = Some("ns".to_owned());
+    run.metadata.uid = Some("uid".to_owned());
+    run
+}
+
+#[test]
+fn the_pod_is_the_one_that_the_runner_expects() {
+    let workspace = Workspace::new("w", WorkspaceSpec::default());
+    let pod = build(&run(RunSpec::default()), &workspace, Stage::Whole, &platform()).unwrap();
+    let expect = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "r",
+            "namespace": "ns",
+            "labels": {"knoll.dev/run": "r", "knoll.dev/workspace": "w", "app.kubernetes.io/managed-by": "knoll"},
+            "ownerReferences": [{
+                "apiVersion": "knoll.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "uid",
+                "controller": true, "blockOwnerDeletion": false,
+            }],
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": false,
+            "serviceAccountName": "default",
+            "enableServiceLinks": false,
+            "terminationGracePeriodSeconds": 300,
+            "initContainers": [{
+                "name": "knoll",
+                "image": "knoll:1",
+                "command": ["knoll", "runner", "install", "/knoll/bin"],
+                "volumeMounts": [{"name": "knoll", "mountPath": "/knoll"}],
+            }],
+            "containers": [{
+                "name": "runner",
+                "image": "terraform:1.11.4",
+                "command": ["/knoll/bin/knoll", "runner"],
+                "env": [
+                    {"name": "KNOLL_HUB_URL", "value": "https://hub:8443"},
+                    {"name": "KNOLL_HUB_CA", "value": "PEM"},
+                    {"name": "KNOLL_TOKEN_FILE", "value": "/var/run/knoll/token"},
+                    {"name": "KNOLL_WORK_DIR", "value": "/knoll/work"},
+                ],
+                "volumeMounts": [
+                    {"name": "knoll", "mountPath": "/knoll"},
+                    {"name": "knoll-token", "mountPath": "/var/run/knoll", "readOnly": true},
+                ],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+            }],
+            "volumes": [
+                {"name": "knoll", "emptyDir": {}},
+                {"name": "knoll-token", "projected": {"sources": [
+                    {"serviceAccountToken": {"audience": "knoll-hub", "expirationSeconds": 3600, "path": "token"}},
+                ]}},
+            ],
+        },
+    });
+    assert_eq!(serde_json::to_value(pod).unwrap(), expect);
+}
+
+#[test]
+fn what_the_user_asked_for_is_in_it() {
+    let settings = serde_json::from_value(json!({
+        "serviceAccountName": "deployer",
+        "env": [{"name": "KNOLL_HUB_URL", "value": "https://evil"}, {"name": "AWS_REGION", "value": "eu"}],
+        "volumes": [{"name": "certs", "secret": {"secretName": "certs"}}],
+        "volumeMounts": [{"name": "certs", "mountPath": "/certs"}],
+        "labels": {"knoll.dev/run": "another", "team": "net"},
+    }))
+    .unwrap();
+    let spec = WorkspaceSpec {
+        pod: Some(settings),
+        tool: Tool::Tofu,
+        version: Some("1.9.0".into()),
+        ..WorkspaceSpec::default()
+    };
+    let hook =
+        Hook { name: "scan".into(), image: Some("scanner:2".into()), script: Some("scan".into()), ..Hook::default() };
+    let run = run(RunSpec { attach: true, hooks: vec![hook], ..RunSpec::default() });
+    let mut platform = platform();
+    platform.plugin_cache =
+        Some(PluginCache { path: "/cache".into(), volume: Some(Volume { name: "cache".into(), ..Volume::default() }) });
+    let pod = build(&run, &Workspace::new("w", spec), Stage::Apply, &platform).unwrap();
+    let value = serde_json::to_value(&pod).unwrap();
+
+    assert_eq!(value["metadata"]["name"], "r-apply");
+    assert_eq!(value["metadata"]["labels"]["knoll.dev/run"], "r", "our own labels cannot be taken over");
+    assert_eq!(value["metadata"]["labels"]["team"], "net");
+    let spec = &value["spec"];
+    assert_eq!(
+        (&spec["serviceAccountName"], &spec["automountServiceAccountToken"]),
+        (&json!("deployer"), &json!(true))
+    );
+    let runner = &spec["containers"][0];
+    assert_eq!(runner["image"], "tofu:1.9.0");
+    assert_eq!((&runner["stdin"], &runner["tty"]), (&json!(true), &json!(true)));
+    let env = runner["env"].as_array().unwrap();
+    let last = env.iter().rfind(|variable| variable["name"] == "KNOLL_HUB_URL").unwrap();
+    assert_eq!(last["value"], "https://hub:8443", "our own variables cannot be taken over");
+    assert!(env.contains(&json!({"name": "KNOLL_PLUGIN_CACHE", "value": "/cache"})));
+    assert_eq!(runner["volumeMounts"].as_array().unwrap().len(), 4);
+    assert_eq!(spec["containers"][1]["name"], "hook-scan");
+    assert_eq!(spec["containers"][1]["command"], json!(["/knoll/bin/knoll", "runner", "hook", "scan"]));
+    assert!(is_of(&pod, &run));
+}
+
+#[test]
+fn what_cannot_be_a_pod_is_refused_with_a_sentence() {
+    let mut long = run(RunSpec::default());
+    long.metadata.name = Some("r".repeat(64));
+    let workspace = Workspace::new("w", WorkspaceSpec::default());
+    assert!(build(&long, &workspace, Stage::Whole, &platform()).unwrap_err().to_string().contains("at most 63"));
+
+    let settings = PodSettings { volumes: vec![json!({"name": 7})], ..PodSettings::default() };
+    let broken = Workspace::new("w", WorkspaceSpec { pod: Some(settings), ..WorkspaceSpec::default() });
+    let error = build(&run(RunSpec::default()), &broken, Stage::Whole, &platform()).unwrap_err();
+    assert!(error.to_string().starts_with("`pod.volumes` is not what a Pod has there"), "{error}");
+}

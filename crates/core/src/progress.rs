@@ -1,0 +1,146 @@
+//! What a runner's report does to its Run's status.
+//!
+//! *Guarantees.* A report can be merged any number of times with the same result; one that arrives late never
+//! undoes what a newer one said; after an end nothing changes.
+//!
+//! *Assumption.* The caller has checked that the report comes from the Run's current pod.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use knoll_api::{
+    names::{condition, reason},
+    run::{Run, RunApproval, RunPhase, RunStatus, StepName, StepState, StepStatus},
+    wire::{Exit, Progress},
+};
+
+use crate::{
+    conditions::{Pen, Truth},
+    status::{self, Cause},
+    steps::{self, Stage},
+};
+
+/// The status of a run after its pod has reported.
+#[must_use]
+pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
+    let mut next = status::of(run);
+    // In a review the pod has said its last word; what still comes of it is a repetition.
+    if next.phase.is_finished() || next.phase == RunPhase::Review {
+        return next;
+    }
+    for step in &progress.steps {
+        let known = status::step(&next, step.name);
+        if known.is_none_or(|known| age(step) >= age(known)) {
+            status::set_step(&mut next, step.clone());
+        }
+    }
+    // A plan that somebody has decided on stays as it was when they did.
+    if let (Some(plan), true) = (&progress.plan, steps::stage(&run.spec, &next) != Stage::Apply) {
+        next.plan = Some(plan.clone());
+    }
+    note(&mut next, run, progress, now);
+    match &progress.exit {
+        None => {
+            let cause = under_way(&next);
+            status::enter(&mut next, run, RunPhase::Running, &cause, now);
+        }
+        Some(exit) => end(&mut next, run, exit, now),
+    }
+    next
+}
+
+/// How late in the run a picture of a step was taken. A second pod does a step again, and starts it later.
+fn age(step: &StepStatus) -> (Option<Timestamp>, u32, bool, Option<Timestamp>) {
+    let time = |time: &Option<MicroTime>| time.as_ref().map(|time| time.0);
+    (time(&step.started_at), step.attempts, step.state.is_finished(), time(&step.finished_at))
+}
+
+/// `Planned` and `Attached`.
+fn note(next: &mut RunStatus, run: &Run, progress: &Progress, now: Timestamp) {
+    let plan = next.plan.clone();
+    let mut pen = Pen::new(&mut next.conditions, run.metadata.generation, now);
+    if let Some(plan) = plan {
+        let (why, message) = if plan.changes {
+            let (add, change, destroy) = (plan.add, plan.change, plan.destroy);
+            (reason::PLANNED, format!("{add} to add, {change} to change, {destroy} to destroy."))
+        } else {
+            (reason::NO_CHANGES, "There is nothing to change.".to_owned())
+        };
+        pen.set(condition::PLANNED, true, why, message);
+    }
+    if progress.attached {
+        pen.set(condition::ATTACHED, true, reason::ATTACHED, "A client is attached.");
+    }
+}
+
+/// What a run under way says of itself.
+fn under_way(next: &RunStatus) -> Cause {
+    let message = match next.steps.iter().rfind(|step| step.state == StepState::Running) {
+        Some(step) => format!("Step `{}` is under way.", step.name),
+        None => "The runner is at work.".to_owned(),
+    };
+    Cause::new(reason::PROGRESSING, message)
+}
+
+/// The pod's work is done: a review begins, or the run ends.
+fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
+    let planned_for_review = exit.code == 0 && steps::stage(&run.spec, next) == Stage::Plan;
+    if planned_for_review && next.plan.as_ref().is_none_or(|plan| plan.changes) {
+        review(next, run, now);
+        return;
+    }
+    next.exit_code = Some(exit.code);
+    let told = |fallback: &str, sentence: String| {
+        let reason = exit.reason.clone().unwrap_or_else(|| fallback.to_owned());
+        Cause::new(reason, exit.message.clone().unwrap_or(sentence))
+    };
+    if exit.reason.as_deref() == Some(reason::CANCELLED) {
+        let cause = told(reason::CANCELLED, format!("It was cancelled; exit code {}.", exit.code));
+        status::finish(next, run, RunPhase::Cancelled, &cause, now);
+    } else if exit.code == 0 {
+        let operation = run.spec.operation.as_str();
+        let cause = told(reason::SUCCEEDED, format!("The {operation} succeeded."));
+        status::finish(next, run, RunPhase::Succeeded, &cause, now);
+    } else {
+        let failed = next.steps.iter().rfind(|step| step.state == StepState::Failed);
+        let sentence = match failed {
+            Some(StepStatus { name, message: Some(message), .. }) => format!("Step `{name}` failed: {message}"),
+            Some(StepStatus { name, .. }) => {
+                format!("Step `{name}` failed with exit code {}.", exit.code)
+            }
+            None => format!("The runner ended with exit code {}.", exit.code),
+        };
+        let cause = told(reason::STEP_FAILED, sentence);
+        status::finish(next, run, RunPhase::Failed, &cause, now);
+    }
+}
+
+/// The plan is stored and waits for a person; a plan without a digest cannot be approved byte for byte.
+fn review(next: &mut RunStatus, run: &Run, now: Timestamp) {
+    debug_assert_eq!(run.spec.approval, RunApproval::Manual);
+    let Some(digest) = next.plan.as_ref().and_then(|plan| plan.digest.clone()) else {
+        let message = "The runner ended without the digest of its plan, so there is nothing to approve; run it again.";
+        status::finish(next, run, RunPhase::Failed, &Cause::new(reason::RUNNER_LOST, message), now);
+        return;
+    };
+    begin_review(next, run, digest, now);
+}
+
+/// Lets the run wait for an Approval of `digest`.
+pub(crate) fn begin_review(next: &mut RunStatus, run: &Run, digest: String, now: Timestamp) {
+    let name = run.metadata.name.as_deref().unwrap_or_default();
+    let message = format!("It waits for a decision on `{digest}`: knoll approve {name}, or knoll discard {name}.");
+    next.review_digest = Some(digest);
+    let step = StepStatus { state: StepState::Waiting, ..StepStatus::started(StepName::Review, MicroTime(now), 0) };
+    status::set_step(next, StepStatus { log_offset: None, ..step });
+    let cause = Cause::new(reason::WAITING_FOR_APPROVAL, message);
+    status::enter(next, run, RunPhase::Review, &cause, now);
+    Pen::new(&mut next.conditions, run.metadata.generation, now).set(
+        condition::APPROVED,
+        Truth::Unknown,
+        &cause.reason,
+        cause.message,
+    );
+}
+
+#[cfg(test)]
+mod tests;

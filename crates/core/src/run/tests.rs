@@ -1,0 +1,514 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, PodStatus},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use knoll_api::{
+    approval::ApprovalSpec,
+    run::{Operation, PlanSummary, RunApproval, RunSpec, StepStatus, Timeouts},
+    wire::{Exit, Progress},
+    workspace::{WorkspaceSpec, WorkspaceStatus},
+};
+use proptest::prelude::*;
+
+use super::*;
+use crate::conditions;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+/// A cluster with one run in it, as far as the machine looks.
+#[derive(Clone)]
+struct World {
+    run: Run,
+    workspace: Option<Workspace>,
+    pod: Option<Pod>,
+    approvals: Vec<Approval>,
+    pods_made: usize,
+}
+
+impl World {
+    fn new(spec: RunSpec) -> Self {
+        let mut run = Run::new("r", RunSpec { workspace: "w".to_owned(), ..spec });
+        run.metadata.namespace = Some("ns".to_owned());
+        run.metadata.uid = Some("run-uid".to_owned());
+        run.metadata.generation = Some(1);
+        run.metadata.creation_timestamp = Some(Time(at(0)));
+        let workspace = Some(Workspace::new("w", WorkspaceSpec::default()));
+        Self { run, workspace, pod: None, approvals: Vec::new(), pods_made: 0 }
+    }
+
+    fn apply(approval: RunApproval) -> Self {
+        Self::new(RunSpec { operation: Operation::Apply, approval, ..RunSpec::default() }).placed(Some("r"), &[])
+    }
+
+    fn placed(mut self, active: Option<&str>, queue: &[&str]) -> Self {
+        let status = WorkspaceStatus {
+            active: active.map(str::to_owned),
+            queue: queue.iter().map(ToString::to_string).collect(),
+            ..WorkspaceStatus::default()
+        };
+        self.workspace.as_mut().unwrap().status = Some(status);
+        self
+    }
+
+    fn timeouts(mut self, timeouts: Timeouts) -> Self {
+        self.run.spec.timeouts = Some(timeouts);
+        self
+    }
+
+    fn cancel(&mut self) {
+        self.run.metadata.annotations = Some(BTreeMap::from([(annotation::CANCEL.to_owned(), "yes".to_owned())]));
+    }
+
+    fn approve(&mut self, name: &str, digest: &str, decision: Choice) {
+        let spec = ApprovalSpec {
+            run: "r".to_owned(),
+            digest: digest.to_owned(),
+            decision,
+            by: "alice".to_owned(),
+            comment: None,
+        };
+        let mut approval = Approval::new(name, spec);
+        approval.metadata.creation_timestamp = Some(Time(at(50)));
+        self.approvals.push(approval);
+    }
+
+    fn decide(&self, second: i64) -> Decision {
+        let approvals: Vec<&Approval> = self.approvals.iter().collect();
+        let seen = Observed {
+            run: &self.run,
+            workspace: self.workspace.as_ref(),
+            pod: self.pod.as_ref(),
+            approvals: &approvals,
+            bundle: None,
+        };
+        decide(&seen, at(second))
+    }
+
+    /// Does what a controller does: decides, acts, publishes.
+    fn step(&mut self, second: i64) -> Decision {
+        let decision = self.decide(second);
+        let mut status = decision.status.clone();
+        match &decision.action {
+            None => {}
+            Some(Action::CreatePod(stage)) => {
+                self.pods_made += 1;
+                let mut pod = Pod::default();
+                pod.metadata.name = Some(crate::pod::name("r", *stage));
+                pod.metadata.uid = Some(format!("pod-{}", self.pods_made));
+                pod.metadata.creation_timestamp = Some(Time(at(second)));
+                status = started(&self.run, status, &pod, at(second));
+                self.pod = Some(pod);
+            }
+            Some(Action::DeletePod { .. }) => {
+                self.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(second + 300)));
+            }
+            Some(Action::DeleteRun) => {}
+        }
+        self.run.status = Some(status);
+        decision
+    }
+
+    /// Does what the hub does when the runner reports.
+    fn report(&mut self, second: i64, progress: &Progress) {
+        self.run.status = Some(progress::merge(&self.run, progress, at(second)));
+    }
+
+    fn container(&mut self, state: ContainerState) {
+        let container = ContainerStatus { name: "runner".to_owned(), state: Some(state), ..ContainerStatus::default() };
+        let status = PodStatus { container_statuses: Some(vec![container]), ..PodStatus::default() };
+        self.pod.as_mut().unwrap().status = Some(status);
+    }
+
+    fn runs(&mut self) {
+        self.container(ContainerState { running: Some(ContainerStateRunning::default()), ..ContainerState::default() });
+    }
+
+    fn dies(&mut self, reason: &str, exit_code: i32) {
+        let terminated = ContainerStateTerminated {
+            reason: Some(reason.to_owned()),
+            exit_code,
+            ..ContainerStateTerminated::default()
+        };
+        self.container(ContainerState { terminated: Some(terminated), ..ContainerState::default() });
+        self.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
+    }
+
+    fn status(&self) -> &RunStatus {
+        self.run.status.as_ref().unwrap()
+    }
+
+    #[track_caller]
+    fn expect(&self, phase: RunPhase, reason: &str) {
+        let ready = conditions::find(&self.status().conditions, condition::READY).unwrap();
+        assert_eq!((self.status().phase, ready.reason.as_str()), (phase, reason), "{}", ready.message);
+        let holds = |type_| conditions::holds(&self.status().conditions, type_);
+        assert_eq!(holds(condition::READY), phase == RunPhase::Succeeded);
+        assert_eq!(holds(condition::EXITED), phase.is_finished());
+        if phase.is_finished() {
+            assert!(!holds(condition::RECONCILING) && !holds(condition::ACTIVE) && !holds(condition::QUEUED));
+            assert!(self.status().finished_at.is_some());
+            assert!(self.status().steps.iter().all(|step| step.state.is_finished()));
+        }
+    }
+}
+
+fn steps(names: &[(StepName, StepState)]) -> Progress {
+    let steps = names
+        .iter()
+        .map(|(name, state)| StepStatus { state: *state, ..StepStatus::started(*name, MicroTime(at(10)), 0) });
+    Progress { sequence: 1, steps: steps.collect(), ..Progress::default() }
+}
+
+fn ends(code: i32) -> Progress {
+    Progress { exit: Some(Exit { code, ..Exit::default() }), ..steps(&[(StepName::Init, StepState::Succeeded)]) }
+}
+
+fn plans(digest: &str, changes: bool) -> Progress {
+    let plan = PlanSummary { digest: Some(digest.to_owned()), add: 1, changes, ..PlanSummary::default() };
+    Progress { plan: Some(plan), ..ends(0) }
+}
+
+#[test]
+fn a_free_workspace_gives_the_pod_and_the_first_write_says_starting() {
+    let mut world = World::apply(RunApproval::Auto);
+    assert_eq!(world.decide(1).action, Some(Action::CreatePod(Stage::Whole)));
+    world.step(1);
+    world.expect(RunPhase::Starting, reason::POD_CREATED);
+    assert_eq!(world.status().pod_uid.as_deref(), Some("pod-1"));
+    assert!(conditions::holds(&world.status().conditions, condition::ACTIVE));
+    world.runs();
+    world.report(3, &steps(&[(StepName::Init, StepState::Running)]));
+    world.expect(RunPhase::Running, reason::PROGRESSING);
+    world.report(4, &ends(0));
+    world.expect(RunPhase::Succeeded, reason::SUCCEEDED);
+    assert_eq!(world.status().exit_code, Some(0));
+}
+
+#[test]
+fn a_run_without_a_place_is_not_written() {
+    let mut world = World::new(RunSpec { operation: Operation::Apply, ..RunSpec::default() });
+    assert_eq!(world.decide(1), Decision::keep(RunStatus::default()));
+    world = world.placed(Some("other"), &["first", "r"]);
+    world.step(1);
+    world.expect(RunPhase::Queued, reason::QUEUED);
+    assert_eq!(world.status().position, Some(2));
+    world = world.placed(Some("r"), &[]);
+    world.step(2);
+    world.expect(RunPhase::Starting, reason::POD_CREATED);
+    assert_eq!(world.status().position, None);
+}
+
+#[test]
+fn a_plan_starts_beside_the_active_run() {
+    let world = World::new(RunSpec::default()).placed(Some("other"), &[]);
+    assert_eq!(world.decide(1).action, Some(Action::CreatePod(Stage::Whole)));
+}
+
+#[test]
+fn a_missing_workspace_is_told_and_waited_for() {
+    let mut world = World::apply(RunApproval::Auto);
+    let workspace = world.workspace.take();
+    world.step(1);
+    world.expect(RunPhase::Pending, reason::WORKSPACE_NOT_FOUND);
+    assert!(conditions::holds(&world.status().conditions, condition::STALLED));
+    world.workspace = workspace;
+    world.step(2);
+    world.expect(RunPhase::Starting, reason::POD_CREATED);
+    assert!(!conditions::holds(&world.status().conditions, condition::STALLED));
+}
+
+#[test]
+fn a_lost_pod_fails_the_run_with_a_reason_that_names_it() {
+    let rows = [
+        ("OOMKilled", 137, reason::OOM_KILLED),
+        ("StartError", 128, reason::POD_FAILED),
+        ("Error", 1, reason::RUNNER_LOST),
+    ];
+    for (why, code, expect) in rows {
+        let mut world = World::apply(RunApproval::Auto);
+        world.step(1);
+        world.dies(why, code);
+        world.step(2);
+        world.expect(RunPhase::Failed, expect);
+    }
+    let mut world = World::apply(RunApproval::Auto);
+    world.step(1);
+    world.report(2, &steps(&[(StepName::Apply, StepState::Running)]));
+    world.pod = None;
+    world.step(3);
+    world.expect(RunPhase::Failed, reason::POD_DELETED);
+    assert_eq!(world.status().steps[0].state, StepState::Failed);
+}
+
+#[test]
+fn a_pod_that_its_node_never_lets_go_is_lost() {
+    let mut world = World::apply(RunApproval::Auto);
+    world.step(1);
+    world.runs();
+    world.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(30)));
+    let decision = world.step(31);
+    assert_eq!(decision.requeue_at, Some(at(90)));
+    world.step(90);
+    world.expect(RunPhase::Failed, reason::NODE_LOST);
+}
+
+#[test]
+fn timeouts_fire_when_they_say() {
+    let limit = Some(knoll_api::Duration::from_secs(60));
+    let queue = Timeouts { queue: limit.clone(), ..Timeouts::default() };
+    let mut world = World::apply(RunApproval::Auto).placed(Some("other"), &["r"]).timeouts(queue);
+    assert_eq!(world.step(1).requeue_at, Some(at(60)));
+    world.step(60);
+    world.expect(RunPhase::Cancelled, reason::TIMED_OUT);
+
+    let pending = Timeouts { pending: limit.clone(), ..Timeouts::default() };
+    let mut world = World::apply(RunApproval::Auto).timeouts(pending);
+    world.step(1);
+    assert_eq!(world.step(2).requeue_at, Some(at(61)));
+    assert!(matches!(world.step(61).action, Some(Action::DeletePod { .. })));
+    world.pod = None;
+    world.step(62);
+    world.expect(RunPhase::Failed, reason::TIMED_OUT);
+
+    let review = Timeouts { review: limit, ..Timeouts::default() };
+    let mut world = World::apply(RunApproval::Manual).timeouts(review);
+    world.step(1);
+    world.report(10, &plans("sha256:a", true));
+    assert_eq!(world.step(11).requeue_at, Some(at(70)));
+    world.step(70);
+    world.expect(RunPhase::Discarded, reason::TIMED_OUT);
+}
+
+#[test]
+fn a_cancelled_run_stops_wherever_it_is() {
+    let mut queued = World::apply(RunApproval::Auto).placed(Some("other"), &["r"]);
+    queued.cancel();
+    queued.step(1);
+    queued.expect(RunPhase::Cancelled, reason::CANCELLED);
+
+    let mut starting = World::apply(RunApproval::Auto);
+    starting.step(1);
+    starting.cancel();
+    assert!(matches!(starting.step(2).action, Some(Action::DeletePod { .. })));
+    assert_eq!(starting.status().phase, RunPhase::Starting, "its pod may still be at work");
+    starting.pod = None;
+    starting.step(3);
+    starting.expect(RunPhase::Cancelled, reason::CANCELLED);
+
+    let mut running = World::apply(RunApproval::Auto);
+    running.step(1);
+    running.runs();
+    running.report(2, &steps(&[(StepName::Apply, StepState::Running)]));
+    running.cancel();
+    let decision = running.step(3);
+    assert_eq!((decision.action, decision.requeue_at), (None, Some(at(303))), "the hub tells the runner first");
+    assert!(matches!(running.step(303).action, Some(Action::DeletePod { .. })));
+    running.report(
+        304,
+        &Progress {
+            exit: Some(Exit { code: 130, reason: Some(reason::CANCELLED.to_owned()), message: None }),
+            ..steps(&[(StepName::Apply, StepState::Cancelled)])
+        },
+    );
+    running.expect(RunPhase::Cancelled, reason::CANCELLED);
+
+    let mut review = World::apply(RunApproval::Manual);
+    review.step(1);
+    review.report(2, &plans("sha256:a", true));
+    review.cancel();
+    review.step(3);
+    review.expect(RunPhase::Cancelled, reason::CANCELLED);
+}
+
+#[test]
+fn only_the_exact_digest_is_applied() {
+    let mut world = World::apply(RunApproval::Manual);
+    assert_eq!(world.step(1).action, Some(Action::CreatePod(Stage::Plan)));
+    world.report(2, &plans("sha256:a", true));
+    world.expect(RunPhase::Review, reason::WAITING_FOR_APPROVAL);
+    assert!(conditions::holds(&world.status().conditions, condition::ACTIVE), "it keeps its place");
+
+    world.approve("other", "sha256:b", Choice::Approve);
+    assert_eq!(world.step(3).action, None);
+    assert_eq!(
+        conditions::find(&world.status().conditions, condition::APPROVED).unwrap().reason,
+        reason::DIGEST_MISMATCH
+    );
+
+    world.approve("right", "sha256:a", Choice::Approve);
+    assert_eq!(world.step(4).action, Some(Action::CreatePod(Stage::Apply)));
+    world.expect(RunPhase::Running, reason::POD_CREATED);
+    assert_eq!(world.status().pod_name.as_deref(), Some("r-apply"));
+    assert_eq!(world.status().decision.as_ref().unwrap().by, "alice");
+    assert!(conditions::holds(&world.status().conditions, condition::APPROVED));
+    world.report(5, &ends(0));
+    world.expect(RunPhase::Succeeded, reason::SUCCEEDED);
+}
+
+#[test]
+fn a_discarded_plan_is_not_applied_and_an_empty_one_needs_nobody() {
+    let mut world = World::apply(RunApproval::Manual);
+    world.step(1);
+    world.report(2, &plans("sha256:a", true));
+    world.approve("no", "sha256:a", Choice::Discard);
+    world.approve("yes", "sha256:a", Choice::Approve);
+    world.step(3);
+    world.expect(RunPhase::Discarded, reason::DISCARDED);
+
+    let mut world = World::apply(RunApproval::Manual);
+    world.step(1);
+    world.report(2, &plans("sha256:a", false));
+    world.expect(RunPhase::Succeeded, reason::SUCCEEDED);
+}
+
+#[test]
+fn a_privileged_command_is_approved_before_it_queues() {
+    let spec = RunSpec {
+        operation: Operation::Command,
+        command: Some("state".to_owned()),
+        args: vec!["rm".to_owned(), "a.b".to_owned()],
+        ..RunSpec::default()
+    };
+    let mut world = World::new(spec);
+    world.workspace.as_mut().unwrap().spec.privileged_commands = vec!["state rm".to_owned()];
+    world.step(1);
+    world.expect(RunPhase::Review, reason::WAITING_FOR_APPROVAL);
+    let digest = world.status().review_digest.clone().unwrap();
+    world.approve("yes", &digest, Choice::Approve);
+    world.step(2);
+    world.expect(RunPhase::Pending, reason::APPROVED);
+    world = world.placed(Some("r"), &[]);
+    assert_eq!(world.step(3).action, Some(Action::CreatePod(Stage::Whole)));
+    world.expect(RunPhase::Starting, reason::POD_CREATED);
+}
+
+#[test]
+fn a_run_is_kept_as_long_as_it_says() {
+    let mut world = World::apply(RunApproval::Auto);
+    world.run.spec.ttl_after_finished = Some(knoll_api::Duration::from_secs(100));
+    world.step(1);
+    world.report(10, &ends(1));
+    world.expect(RunPhase::Failed, reason::STEP_FAILED);
+    world.pod = None;
+    assert_eq!(world.step(11).requeue_at, Some(at(110)));
+    assert_eq!(world.step(110).action, Some(Action::DeleteRun));
+}
+
+/// What can happen to a run, in any order.
+#[derive(Clone, Debug)]
+enum Happens {
+    Controller,
+    Placed(u8),
+    WorkspaceGone,
+    Runs,
+    Dies,
+    PodGone,
+    Reports(Box<Progress>),
+    Cancelled,
+    Approved(bool),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let report = prop_oneof![
+        Just(steps(&[(StepName::Init, StepState::Running)])),
+        Just(steps(&[(StepName::Init, StepState::Succeeded), (StepName::Plan, StepState::Running)])),
+        Just(plans("sha256:a", true)),
+        Just(plans("sha256:a", false)),
+        Just(ends(0)),
+        Just(ends(1)),
+    ];
+    prop_oneof![
+        6 => Just(Happens::Controller),
+        2 => (0u8..3).prop_map(Happens::Placed),
+        1 => Just(Happens::WorkspaceGone),
+        1 => Just(Happens::Runs),
+        1 => Just(Happens::Dies),
+        1 => Just(Happens::PodGone),
+        3 => report.prop_map(|progress| Happens::Reports(Box::new(progress))),
+        1 => Just(Happens::Cancelled),
+        2 => any::<bool>().prop_map(Happens::Approved),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_the_machine_keeps_its_promises(
+        manual in any::<bool>(),
+        events in prop::collection::vec(happens(), 0..40),
+    ) {
+        let approval = if manual { RunApproval::Manual } else { RunApproval::Auto };
+        let mut world = World::apply(approval);
+        let mut approved = false;
+        for (second, event) in events.into_iter().enumerate() {
+            let second = i64::try_from(second).unwrap() + 1;
+            let before = world.run.status.clone().unwrap_or_default();
+            let workspace = || Some(Workspace::new("w", WorkspaceSpec::default()));
+            match event {
+                Happens::Controller => {
+                    let decision = world.decide(second);
+                    prop_assert_eq!(&world.decide(second), &decision, "deciding twice is deciding once");
+                    if let Some(Action::CreatePod(stage)) = &decision.action {
+                        let active = world.workspace.as_ref().and_then(|w| w.status.as_ref()?.active.clone());
+                        prop_assert!(active.as_deref() == Some("r") || *stage == Stage::Apply, "a pod without the lock");
+                        prop_assert!(*stage != Stage::Apply || approved, "a plan that nobody approved");
+                        prop_assert!(*stage != Stage::Whole || !manual);
+                    }
+                    world.step(second);
+                    let settled = world.decide(second);
+                    if settled.action.is_none() {
+                        prop_assert_eq!(&settled.status, world.status(), "a second look writes nothing");
+                    }
+                }
+                Happens::Placed(0) => { world.workspace = workspace(); world = world.placed(Some("r"), &[]); }
+                Happens::Placed(1) => { world.workspace = workspace(); world = world.placed(Some("x"), &["r"]); }
+                Happens::Placed(_) => { world.workspace = workspace(); world = world.placed(None, &[]); }
+                Happens::WorkspaceGone => world.workspace = None,
+                Happens::Runs if world.pod.is_some() => world.runs(),
+                Happens::Dies if world.pod.is_some() => world.dies("Error", 1),
+                Happens::Runs | Happens::Dies => {}
+                Happens::PodGone => world.pod = None,
+                // The hub hears only of the pod that the status names.
+                Happens::Reports(progress) if world.run.status.as_ref().is_some_and(|s| s.pod_uid.is_some()) => {
+                    world.report(second, &progress);
+                    let once = world.run.status.clone();
+                    world.report(second, &progress);
+                    prop_assert_eq!(&world.run.status, &once, "a report twice is a report once");
+                }
+                Happens::Reports(_) => {}
+                Happens::Cancelled => world.cancel(),
+                Happens::Approved(right) => {
+                    approved |= right;
+                    let name = format!("approval-{second}");
+                    world.approve(&name, if right { "sha256:a" } else { "sha256:b" }, Choice::Approve);
+                }
+            }
+            let after = world.run.status.clone().unwrap_or_default();
+            if before.phase.is_finished() {
+                prop_assert_eq!(before, after, "after an end nothing changes");
+            } else {
+                prop_assert!(may_follow(before.phase, after.phase), "{:?} -> {:?}", before.phase, after.phase);
+            }
+        }
+        prop_assert!(world.pods_made <= if manual { 2 } else { 1 }, "one pod a stage");
+    }
+}
+
+/// The transitions of the machine, as its module says.
+fn may_follow(from: RunPhase, to: RunPhase) -> bool {
+    use RunPhase::{Cancelled, Discarded, Failed, Pending, Queued, Review, Running, Starting, Succeeded};
+    from == to
+        || match from {
+            Pending => matches!(to, Queued | Starting | Review | Cancelled | Failed),
+            Queued => matches!(to, Pending | Starting | Cancelled | Failed),
+            Starting => matches!(to, Running | Review | Succeeded | Failed | Cancelled),
+            Running => matches!(to, Review | Succeeded | Failed | Cancelled),
+            Review => matches!(to, Pending | Queued | Starting | Running | Discarded | Cancelled),
+            Succeeded | Failed | Cancelled | Discarded => false,
+        }
+}

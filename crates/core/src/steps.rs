@@ -1,0 +1,144 @@
+//! Which steps a run has, and which of them each of its pods does.
+
+use std::collections::BTreeMap;
+
+use knoll_api::{
+    hooks::Hook,
+    run::{Operation, RunApproval, RunSpec, RunStatus, StepName, Timeouts},
+    workspace::Workspace,
+};
+
+/// The part of a run that one pod does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// All of it: nobody has to review. Nothing follows.
+    Whole,
+    /// Up to the plan that a person reviews. Next: `Apply`, in a pod of its own.
+    Plan,
+    /// From the approved plan on. Nothing follows.
+    Apply,
+}
+
+/// Whether a review parts the run in two pods.
+#[must_use]
+pub fn is_reviewed(spec: &RunSpec) -> bool {
+    let plans_and_applies = matches!(spec.operation, Operation::Apply | Operation::Destroy | Operation::Refresh);
+    plans_and_applies && spec.approval == RunApproval::Manual
+}
+
+/// The stage of the run's current pod, or of the one to be created next.
+#[must_use]
+pub fn stage(spec: &RunSpec, status: &RunStatus) -> Stage {
+    match (is_reviewed(spec), &status.decision) {
+        (false, _) => Stage::Whole,
+        (true, None) => Stage::Plan,
+        (true, Some(_)) => Stage::Apply,
+    }
+}
+
+/// The steps that a pod of this stage does, in order. Hooks that the run does not have make no step.
+#[must_use]
+pub fn of_stage(spec: &RunSpec, stage: Stage) -> Vec<StepName> {
+    StepName::ALL
+        .into_iter()
+        .filter(|step| belongs(spec.operation, stage, *step))
+        .filter(|step| !is_hook(*step) || hooks_of(&spec.hooks, *step).next().is_some())
+        .collect()
+}
+
+/// The hooks of one step, in their order.
+pub fn hooks_of(hooks: &[Hook], step: StepName) -> impl Iterator<Item = &Hook> {
+    hooks.iter().filter(move |hook| StepName::from(hook.step) == step)
+}
+
+/// How often the run's steps may be tried, for those that may be tried more than once.
+#[must_use]
+pub fn attempts(spec: &RunSpec) -> BTreeMap<StepName, u32> {
+    let retry = spec.retry.clone().unwrap_or_default();
+    StepName::ALL.into_iter().map(|step| (step, retry.attempts(step))).filter(|(_, attempts)| *attempts > 1).collect()
+}
+
+/// The limits of a run: its own, and its Workspace's where it has none.
+#[must_use]
+pub fn timeouts(spec: &RunSpec, workspace: Option<&Workspace>) -> Timeouts {
+    let own = spec.timeouts.clone().unwrap_or_default();
+    match workspace.and_then(|workspace| workspace.spec.timeouts.as_ref()) {
+        Some(inherited) => own.or(inherited),
+        None => own,
+    }
+}
+
+/// Whether a step runs hooks and nothing else.
+fn is_hook(step: StepName) -> bool {
+    use StepName::{PostApply, PostInit, PostPlan, PreApply, PreInit, PrePlan};
+    matches!(step, PreInit | PostInit | PrePlan | PostPlan | PreApply | PostApply)
+}
+
+/// Whether a pod of this stage does the step. A second pod sets up and initialises again: it has a new disk.
+fn belongs(operation: Operation, stage: Stage, step: StepName) -> bool {
+    let plans = stage != Stage::Apply && operation != Operation::Command;
+    let applies = stage != Stage::Plan && !matches!(operation, Operation::Plan | Operation::Command);
+    match step {
+        StepName::Setup | StepName::PreInit | StepName::Init | StepName::PostInit => true,
+        StepName::PrePlan | StepName::Plan | StepName::PostPlan => plans,
+        StepName::PreApply | StepName::Apply | StepName::PostApply | StepName::Outputs => applies,
+        StepName::Command => operation == Operation::Command,
+        // No pod does the review: it is what happens between two of them.
+        StepName::Review => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use knoll_api::hooks::HookStep;
+
+    #[track_caller]
+    fn check(operation: Operation, stage: Stage, hooks: &[HookStep], expect: &str) {
+        let hooks = hooks.iter().map(|step| Hook { step: *step, ..Hook::default() }).collect();
+        let spec = RunSpec { operation, hooks, ..RunSpec::default() };
+        let steps: Vec<_> = of_stage(&spec, stage).into_iter().map(StepName::as_str).collect();
+        assert_eq!(steps.join(" "), expect);
+    }
+
+    #[test]
+    fn the_steps_of_each_operation() {
+        check(Operation::Plan, Stage::Whole, &[], "setup init plan");
+        check(Operation::Apply, Stage::Whole, &[], "setup init plan apply outputs");
+        check(Operation::Destroy, Stage::Whole, &[], "setup init plan apply outputs");
+        check(Operation::Refresh, Stage::Whole, &[], "setup init plan apply outputs");
+        check(Operation::Command, Stage::Whole, &[], "setup init command");
+    }
+
+    #[test]
+    fn a_review_parts_the_steps_in_two() {
+        check(Operation::Apply, Stage::Plan, &[], "setup init plan");
+        check(Operation::Apply, Stage::Apply, &[], "setup init apply outputs");
+    }
+
+    #[test]
+    fn hooks_make_steps_where_they_are_asked_for() {
+        let all = [HookStep::PreInit, HookStep::PostInit, HookStep::PrePlan, HookStep::PostPlan, HookStep::PreApply];
+        check(
+            Operation::Apply,
+            Stage::Whole,
+            &all,
+            "setup pre-init init post-init pre-plan plan post-plan pre-apply apply outputs",
+        );
+        check(Operation::Apply, Stage::Plan, &all, "setup pre-init init post-init pre-plan plan post-plan");
+        check(
+            Operation::Apply,
+            Stage::Apply,
+            &[HookStep::PostPlan, HookStep::PostApply],
+            "setup init apply post-apply outputs",
+        );
+        check(Operation::Plan, Stage::Whole, &[HookStep::PreApply], "setup init plan");
+    }
+
+    #[test]
+    fn apply_is_never_tried_twice() {
+        let attempts = attempts(&RunSpec::default());
+        assert_eq!(attempts.get(&StepName::Init), Some(&3));
+        assert_eq!(attempts.get(&StepName::Apply), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! The machine of a Workspace: who holds its lock, who waits, and what its state is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use knoll_api::{
+    names::{annotation, condition, reason},
+    run::{Run, RunPhase},
+    variables::Variables,
+    workspace::{StateSummary, Workspace, WorkspacePhase, WorkspaceStatus},
+};
+use kube::ResourceExt;
+
+use crate::{
+    conditions::Pen,
+    queue::{self, Entry, Standing, View},
+};
+
+/// Everything that a Workspace's next status depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    /// The Workspace.
+    pub workspace: &'a Workspace,
+    /// Every run that names it.
+    pub runs: &'a [&'a Run],
+    /// Runs that are gone although a pod of theirs may still be at work.
+    pub lingering: &'a BTreeSet<String>,
+    /// The state that is kept, when there is one.
+    pub head: Option<&'a Head>,
+}
+
+/// What is known of a state without reading it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Head {
+    /// The summary.
+    pub summary: StateSummary,
+    /// The outputs that are not sensitive.
+    pub outputs: Variables,
+}
+
+impl Head {
+    /// Reads what the head Secret of a state tells in its annotations; `None` when it holds no state yet.
+    #[must_use]
+    pub fn read(annotations: &BTreeMap<String, String>) -> Option<Self> {
+        let text = |key: &str| annotations.get(key).map(String::as_str);
+        let summary = StateSummary {
+            serial: text(annotation::SERIAL)?.parse().ok()?,
+            lineage: text(annotation::LINEAGE)?.to_owned(),
+            digest: text(annotation::DIGEST)?.to_owned(),
+            resources: text(annotation::RESOURCES).and_then(|count| count.parse().ok()).unwrap_or_default(),
+            updated_at: text(annotation::UPDATED_AT).and_then(|time| time.parse().ok()).map(MicroTime),
+        };
+        let outputs = text(annotation::OUTPUTS).and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
+        Some(Self { summary, outputs })
+    }
+}
+
+/// Decides the next status of a Workspace.
+#[must_use]
+pub fn decide(seen: &Observed<'_>, now: Timestamp) -> WorkspaceStatus {
+    let workspace = seen.workspace;
+    let mut next = workspace.status.clone().unwrap_or_default();
+    let deleting = workspace.metadata.deletion_timestamp.is_some();
+
+    let entries: Vec<Entry> = seen.runs.iter().map(|run| entry(run, deleting)).collect();
+    let places = queue::decide(&View { active: next.active.as_deref(), runs: &entries, lingering: seen.lingering });
+    // While a run goes on the state changes with every resource; it is told once, when the lock moves on.
+    if places.active.is_none() || places.active != next.active {
+        next.state = seen.head.map(|head| head.summary.clone());
+        next.outputs = seen.head.map(|head| head.outputs.clone()).unwrap_or_default();
+    }
+    next.active = places.active;
+    next.queue = places.queue;
+    next.observed_generation = workspace.metadata.generation;
+    next.phase = match (&next.active, deleting) {
+        (Some(_), true) => WorkspacePhase::Deleting,
+        (Some(_), false) => WorkspacePhase::Active,
+        (None, _) => WorkspacePhase::Idle,
+    };
+    let (why, message) = match &next.active {
+        Some(active) => (reason::ACTIVATED, format!("Run `{active}` holds the lock; {} wait.", next.queue.len())),
+        None => (reason::IDLE, "No run holds the lock.".to_owned()),
+    };
+    // A Workspace at work is ready for more: its readiness is not that of its runs.
+    Pen::new(&mut next.conditions, workspace.metadata.generation, now)
+        .set(condition::READY, true, why, message)
+        .set(condition::RECONCILING, false, why, "")
+        .set(condition::STALLED, false, why, "");
+    next
+}
+
+/// Whether the run by that name is still among the runs: if it is not, somebody has to make sure that it is gone.
+#[must_use]
+pub fn is_missing(workspace: &Workspace, runs: &[&Run]) -> Option<String> {
+    let active = workspace.status.as_ref()?.active.clone()?;
+    (!runs.iter().any(|run| run.name_any() == active)).then_some(active)
+}
+
+fn entry(run: &Run, workspace_is_going: bool) -> Entry {
+    let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
+    let standing = match phase {
+        phase if phase.is_finished() => Standing::Ended,
+        _ if run.metadata.deletion_timestamp.is_some() || workspace_is_going => Standing::Leaving,
+        // A plan in review is held by the active run and stays active; a command waits outside.
+        RunPhase::Review => Standing::Held,
+        _ => Standing::Waiting,
+    };
+    Entry {
+        name: run.name_any(),
+        created: run.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
+        lane: queue::lane(&run.spec),
+        standing,
+    }
+}
