@@ -1,0 +1,233 @@
+//! What the controllers share: how they are driven, and how they write a status.
+
+use std::{
+    collections::HashMap,
+    fmt::Debug,
+    hash::Hash,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{FutureExt, Stream, StreamExt, future::BoxFuture};
+use jiff::Timestamp;
+use knoll_api::names::field_manager;
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::{
+        controller::{self, Action, Config},
+        reflector::{ObjectRef, Store},
+    },
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio_util::sync::CancellationToken;
+
+/// How many objects of one kind are worked on at a time.
+const CONCURRENCY: u16 = 32;
+
+/// Brings one object a step further.
+pub type Reconcile<K, C> = fn(Arc<K>, Arc<C>) -> BoxFuture<'static, Result<Action, Error>>;
+
+/// Why a reconcile has to be tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API refused a request or could not be reached.
+    #[error("{what}: {source}")]
+    Api {
+        /// What was tried.
+        what: &'static str,
+        /// What the API said.
+        source: Box<kube::Error>,
+    },
+    /// A status could not be written as JSON.
+    #[error("a status could not be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl Error {
+    /// An answer of the API to what was tried.
+    pub fn api(what: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Api { what, source: Box::new(source) }
+    }
+}
+
+/// The HTTP status of the API's refusal.
+#[must_use]
+pub fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// Reconciles what `asked` names until `shutdown`, and returns when the last reconcile has ended.
+///
+/// Nothing is delayed: a request that comes while its object is worked on is served right after. An object
+/// whose reconcile fails waits longer each time.
+pub async fn drive<K, C>(
+    context: Arc<C>,
+    store: Store<K>,
+    asked: impl Stream<Item = ObjectRef<K>>,
+    reconcile: Reconcile<K, C>,
+    shutdown: CancellationToken,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+    C: Send + Sync + 'static,
+{
+    let failures: Mutex<HashMap<ObjectRef<K>, u32>> = Mutex::default();
+    let lock = || failures.lock().unwrap_or_else(PoisonError::into_inner);
+    let on_error = |object: Arc<K>, _: &Error, _: Arc<C>| {
+        let mut failures = lock();
+        let count = failures.entry(ObjectRef::from_obj(object.as_ref())).or_default();
+        *count = count.saturating_add(1);
+        Action::requeue(backoff(*count))
+    };
+    let queue = asked.map(Ok::<_, std::convert::Infallible>).take_until(shutdown.cancelled_owned());
+    let config = Config::default().concurrency(CONCURRENCY);
+    controller::applier(reconcile, on_error, context, store, queue, config)
+        .for_each(|result| {
+            match result {
+                Ok((object, _)) => {
+                    lock().remove(&object);
+                }
+                Err(controller::Error::ReconcilerFailed(error, object)) => {
+                    tracing::warn!(%object, %error, "a reconcile failed and is tried again");
+                }
+                // Its object went while it waited for its turn.
+                Err(controller::Error::ObjectNotFound(object)) => {
+                    let object = ObjectRef::new(&object.name).within(object.namespace.as_deref().unwrap_or_default());
+                    lock().remove(&object);
+                }
+                Err(error) => tracing::error!(%error, "a controller cannot go on"),
+            }
+            std::future::ready(())
+        })
+        .await;
+}
+
+/// How long to wait after that many failures in a row.
+fn backoff(failures: u32) -> Duration {
+    const FIRST: Duration = Duration::from_millis(100);
+    const LONGEST: Duration = Duration::from_secs(30);
+    FIRST.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(LONGEST)
+}
+
+/// When to look again: never later than asked for, and never in a busy loop.
+#[must_use]
+pub fn requeue_at(time: Option<Timestamp>, now: Timestamp) -> Action {
+    match time {
+        None => Action::await_change(),
+        Some(time) => {
+            let left = Duration::try_from(time.duration_since(now)).unwrap_or_default();
+            Action::requeue(left.max(Duration::from_millis(1)))
+        }
+    }
+}
+
+/// What this process wrote last, so that it does not decide on an object older than that.
+///
+/// A write carries the resourceVersion it was decided on. When the cache still shows that one, the write has not come
+/// back yet; the watch brings it, and asks for a reconcile again.
+#[derive(Debug)]
+pub struct Written<K: Resource<DynamicType = ()>> {
+    before: Mutex<HashMap<ObjectRef<K>, Option<String>>>,
+}
+
+impl<K: Resource<DynamicType = ()>> Default for Written<K> {
+    fn default() -> Self {
+        Self { before: Mutex::default() }
+    }
+}
+
+/// What became of a status write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// There was nothing to write.
+    Unchanged,
+    /// It is written.
+    Written,
+    /// Somebody else wrote in between, or the object is gone; the watch brings what there is now.
+    Overtaken,
+}
+
+impl<K> Written<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    /// Whether the cache shows an object that this process has written over.
+    pub fn is_stale(&self, object: &K) -> bool {
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = ObjectRef::from_obj(object);
+        match before.get(&key) {
+            Some(version) if *version == object.resource_version() => true,
+            Some(_) => {
+                before.remove(&key);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub fn forget(&self, object: &K) {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner).remove(&ObjectRef::from_obj(object));
+    }
+
+    /// Writes the status of exactly the object that was read, when it differs.
+    ///
+    /// # Errors
+    /// When the API does not take it for another reason than that the object has moved on.
+    pub async fn publish<S: Serialize + Default + PartialEq>(
+        &self,
+        api: &Api<K>,
+        object: &K,
+        from: Option<&S>,
+        to: &S,
+    ) -> Result<Published, Error> {
+        let version = object.resource_version();
+        let Some(patch) = knoll_core::patch::status(version.as_deref(), from, to)? else {
+            return Ok(Published::Unchanged);
+        };
+        let params = PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() };
+        match api.patch_status(&object.name_any(), &params, &Patch::Merge(patch)).await {
+            Ok(_) => {
+                let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+                before.insert(ObjectRef::from_obj(object), version);
+                Ok(Published::Written)
+            }
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(Published::Overtaken),
+            Err(error) => Err(Error::api("cannot write a status")(error)),
+        }
+    }
+}
+
+/// Makes a reconcile function one that [`drive`] takes.
+pub fn boxed<F>(future: F) -> BoxFuture<'static, Result<Action, Error>>
+where
+    F: Future<Output = Result<Action, Error>> + Send + 'static,
+{
+    future.boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_doubles_and_is_bounded() {
+        let waits: Vec<u64> = [1, 2, 3, 9, 10, 4000]
+            .into_iter()
+            .map(|failures| u64::try_from(backoff(failures).as_millis()).unwrap_or_default())
+            .collect();
+        assert_eq!(waits, [100, 200, 400, 25_600, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn a_time_that_has_passed_is_looked_at_soon() {
+        let now = Timestamp::from_second(100).unwrap_or_default();
+        let past = Timestamp::from_second(50).unwrap_or_default();
+        assert_eq!(requeue_at(Some(past), now), Action::requeue(Duration::from_millis(1)));
+        assert_eq!(requeue_at(None, now), Action::await_change());
+    }
+}

@@ -1,0 +1,198 @@
+//! An embedded cluster with the operator in it. The test plays the kubelet's part and the hub's.
+#![allow(clippy::unwrap_used, dead_code, reason = "tests; each test file uses a part of it")]
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::Pod, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use knoll_api::{
+    Approval, Run, Workspace,
+    approval::{ApprovalSpec, Decision},
+    run::{Operation, PlanSummary, RunPhase, RunSpec},
+    source::Source,
+    wire::{Exit, Progress},
+    workspace::WorkspaceSpec,
+};
+use knoll_core::pod::{Platform, ToolImage};
+use knoll_embedded::cluster::Cluster;
+use knoll_operator::Settings;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+    runtime::wait::{await_condition, conditions},
+};
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Long enough for a busy machine, short enough to notice a hang.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A cluster in memory with Knoll's kinds in it.
+pub struct World {
+    pub client: Client,
+    cluster: Cluster,
+}
+
+/// An operator that works in a [`World`].
+pub struct Operator {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), knoll_operator::Error>>,
+}
+
+impl World {
+    pub async fn start() -> Self {
+        let cluster = Cluster::memory().await.unwrap();
+        let client = cluster.client();
+        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for crd in knoll_api::crds() {
+            crds.create(&PostParams::default(), &crd).await.unwrap();
+            let name = crd.name_any();
+            let established = await_condition(crds.clone(), &name, conditions::is_crd_established());
+            tokio::time::timeout(DEADLINE, established).await.unwrap().unwrap();
+        }
+        Self { client, cluster }
+    }
+
+    pub fn operator(&self) -> Operator {
+        Operator::start(self.client.clone())
+    }
+
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    pub async fn workspace(&self, name: &str) -> Workspace {
+        let workspace = Workspace::new(name, WorkspaceSpec::default());
+        self.api().create(&PostParams::default(), &workspace).await.unwrap()
+    }
+
+    pub async fn run(&self, name: &str, spec: RunSpec) -> Run {
+        let run = Run::new(name, spec);
+        self.api().create(&PostParams::default(), &run).await.unwrap()
+    }
+
+    /// Waits until a run is as it should be, and shows how it was when it never is.
+    pub async fn run_until(&self, name: &str, what: &str, is_so: impl Fn(&Run) -> bool + Send) -> Run {
+        let api: Api<Run> = self.api();
+        let wanted = |run: Option<&Run>| run.is_some_and(&is_so);
+        match tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, wanted)).await {
+            Ok(run) => run.unwrap().unwrap(),
+            Err(_) => panic!("`{name}` never {what}: {:#?}", api.get_opt(name).await.unwrap().map(|run| run.status)),
+        }
+    }
+
+    pub async fn phase(&self, name: &str, phase: RunPhase) -> Run {
+        self.run_until(name, phase.as_str(), |run| run.status.as_ref().is_some_and(|status| status.phase == phase))
+            .await
+    }
+
+    pub async fn workspace_until(&self, name: &str, is_so: impl Fn(&Workspace) -> bool + Send) -> Workspace {
+        let api: Api<Workspace> = self.api();
+        let wanted = |workspace: Option<&Workspace>| workspace.is_some_and(&is_so);
+        match tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, wanted)).await {
+            Ok(workspace) => workspace.unwrap().unwrap(),
+            Err(_) => panic!("`{name}`: {:#?}", api.get_opt(name).await.unwrap().map(|workspace| workspace.status)),
+        }
+    }
+
+    pub async fn pods(&self) -> Vec<Pod> {
+        self.api::<Pod>().list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// What the hub does when a runner reports.
+    pub async fn report(&self, name: &str, progress: &Progress) -> Run {
+        let api: Api<Run> = self.api();
+        loop {
+            let run = api.get(name).await.unwrap();
+            let status = knoll_core::progress::merge(&run, progress, Timestamp::now());
+            let version = run.resource_version();
+            let patch = knoll_core::patch::status(version.as_deref(), run.status.as_ref(), &status).unwrap();
+            let Some(patch) = patch else { return run };
+            match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                Ok(run) => return run,
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// What a kubelet writes about a pod.
+    pub async fn pod_status(&self, name: &str, status: serde_json::Value) {
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.api::<Pod>().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+}
+
+impl Operator {
+    pub fn start(client: Client) -> Self {
+        Self::with(client, None)
+    }
+
+    pub fn with(client: Client, lease: Option<knoll_operator::lease::Settings>) -> Self {
+        let stop = CancellationToken::new();
+        let image = |repository: &str| ToolImage { repository: repository.to_owned(), version: "1".to_owned() };
+        let settings = Settings {
+            namespace: None,
+            platform: Platform {
+                knoll_image: "knoll".to_owned(),
+                terraform: image("terraform"),
+                tofu: image("tofu"),
+                hub_url: "https://hub".to_owned(),
+                hub_ca: String::new(),
+                plugin_cache: None,
+            },
+            lease,
+        };
+        let task = tokio::spawn(knoll_operator::run(client, settings, stop.clone()));
+        Self { stop, task }
+    }
+
+    /// Stops it as a shutdown does.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        tokio::time::timeout(DEADLINE, self.task).await.unwrap().unwrap().unwrap();
+    }
+
+    /// Stops it as `kill -9` does.
+    pub async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+pub fn apply(workspace: &str) -> RunSpec {
+    let files = [("main.tf".to_owned(), String::new())].into();
+    RunSpec {
+        workspace: workspace.to_owned(),
+        operation: Operation::Apply,
+        source: Some(Source::inline(files)),
+        ..RunSpec::default()
+    }
+}
+
+pub fn ends(code: i32) -> Progress {
+    Progress { sequence: 2, exit: Some(Exit { code, ..Exit::default() }), ..Progress::default() }
+}
+
+/// A digest as the API takes it.
+pub fn digest(digit: char) -> String {
+    format!("sha256:{}", String::from(digit).repeat(64))
+}
+
+/// A plan that waits for a decision on `digest`, and the end of the pod that made it.
+pub fn plans(digest: String) -> Progress {
+    let plan = PlanSummary { digest: Some(digest), changes: true, add: 1, ..PlanSummary::default() };
+    Progress { plan: Some(plan), ..ends(0) }
+}
+
+/// A decision to apply `digest`.
+pub fn approval(name: &str, run: &str, digest: String) -> Approval {
+    let (run, by) = (run.to_owned(), "alice".to_owned());
+    Approval::new(name, ApprovalSpec { run, digest, decision: Decision::Approve, by, comment: None })
+}

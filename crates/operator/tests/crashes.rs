@@ -1,0 +1,110 @@
+//! An operator that is killed after any single write is followed by one that comes to the same end.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod cluster;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use cluster::{Operator, World, apply, digest, ends, plans};
+use http::{Method, Request};
+use knoll_api::{
+    Approval, Workspace,
+    run::{Run, RunApproval, RunPhase, RunSpec},
+    wire::Progress,
+};
+use kube::{Client, api::PostParams, client::Body};
+use tokio_util::sync::CancellationToken;
+
+/// A client whose process dies with the answer to its write number `last`: the write is done, the answer is lost.
+///
+/// Events are not counted: they are told beside the way.
+fn dies_after(client: Client, last: usize, died: CancellationToken) -> Client {
+    let count = Arc::new(AtomicUsize::new(0));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, died, count) = (client.clone(), died.clone(), count.clone());
+        async move {
+            let counts = request.method() != Method::GET && !request.uri().path().contains("/events");
+            let number = if counts { count.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
+            if number > last {
+                std::future::pending::<()>().await;
+            }
+            let answer = client.send(request).await;
+            if number == last {
+                died.cancel();
+                std::future::pending::<()>().await;
+            }
+            answer
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// What the hub, the kubelet and a person do meanwhile. It can be taken up again wherever it was left.
+async fn play(world: &World, approval: RunApproval) {
+    let has_pod = |name: &'static str| {
+        move |run: &Run| run.status.as_ref().is_some_and(|status| status.pod_name.as_deref() == Some(name))
+    };
+    let ended = |run: &Run| run.status.as_ref().is_some_and(|status| status.phase.is_finished());
+    if approval == RunApproval::Manual {
+        let started = |run: &Run| run.status.as_ref().is_some_and(|status| status.pod_uid.is_some());
+        let run = world.run_until("one", "started", started).await;
+        if has_pod("one")(&run) {
+            world.report("one", &plans(digest('a'))).await;
+            let yes = cluster::approval("yes", "one", digest('a'));
+            let _ = world.api::<Approval>().create(&PostParams::default(), &yes).await;
+        }
+        world.run_until("one", "went on", |run| ended(run) || has_pod("one-apply")(run)).await;
+    } else {
+        world.run_until("one", "started", |run| ended(run) || has_pod("one")(run)).await;
+    }
+    world.report("one", &Progress::default()).await;
+    world.report("one", &ends(0)).await;
+}
+
+/// The run has succeeded, and nobody holds the lock.
+async fn done(world: &World) {
+    world.phase("one", RunPhase::Succeeded).await;
+    let idle = |workspace: &Workspace| {
+        workspace.status.as_ref().is_some_and(|status| status.active.is_none() && status.observed_generation.is_some())
+    };
+    world.workspace_until("net", idle).await;
+}
+
+/// Kills the operator after its first write, then in a new world after its second, until it comes to the end.
+async fn check(approval: RunApproval, writes: usize, pods: usize) {
+    for last in 1.. {
+        assert!(last <= writes * 2, "one run takes that many writes");
+        let world = World::start().await;
+        world.workspace("net").await;
+        let died = CancellationToken::new();
+        let first = Operator::start(dies_after(world.client.clone(), last, died.clone()));
+        world.run("one", RunSpec { approval, ..apply("net") }).await;
+        let survived = tokio::select! {
+            () = died.cancelled() => false,
+            _ = async { tokio::join!(play(&world, approval), done(&world)) } => true,
+        };
+        first.kill().await;
+        if survived {
+            // The end can be seen before the death that comes with the last answer.
+            assert!(last >= writes, "the operator wrote less than a run takes");
+            return;
+        }
+        let second = world.operator();
+        tokio::join!(play(&world, approval), done(&world));
+        assert_eq!(world.pods().await.len(), pods, "killed after write {last}");
+        second.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_operator_killed_after_any_write_of_a_run_is_followed_to_the_same_end() {
+    check(RunApproval::Auto, 4, 1).await;
+}
+
+#[tokio::test]
+async fn an_operator_killed_after_any_write_of_a_reviewed_run_is_followed_to_the_same_end() {
+    check(RunApproval::Manual, 6, 2).await;
+}
