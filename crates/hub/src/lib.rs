@@ -1,0 +1,25 @@
+//! The HTTP API that runners speak: their job, the module, states, plans, logs, and reports.
+//!
+//! The hub keeps nothing for itself: what it is given is in the cluster before it answers, so any replica can serve any
+//! runner, and a replica that dies takes nothing with it.
+
+mod auth;
+mod bundle;
+mod cache;
+mod chunks;
+mod content;
+mod error;
+mod job;
+mod log;
+mod progress;
+mod routes;
+mod server;
+mod session;
+mod state_file;
+mod store;
+mod tls;
+mod variables;
+mod versions;
+
+pub use server::{Hub, Running, StartError};
+pub use tls::{Error as TlsError, Tls};

@@ -1,0 +1,246 @@
+//! The requests of runners.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use http::request::Parts;
+use http::{StatusCode, header};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use knoll_api::names::{content, plan_secret, reason};
+use knoll_api::run::{Run, RunPhase};
+use knoll_api::wire::{Job, Progress, ProgressReply, path};
+use knoll_api::workspace::{Workspace, WorkspaceDeletionPolicy};
+use kube::{Client, Resource, ResourceExt};
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::{Caller, Tokens};
+use crate::cache::Cache;
+use crate::content::Label;
+use crate::error::Error;
+use crate::session::{Session, Sessions, has_said_its_last_word};
+use crate::store::Store;
+use crate::versions::Owner;
+use crate::{bundle, content as contents, job, log, progress};
+
+/// How long a runner waits for the news of a cancellation before it asks again. Proxies cut longer waits.
+const POLL: Duration = Duration::from_secs(50);
+/// How long a Workspace that is not in the copy yet is waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The largest state or plan.
+const LARGEST: usize = 1024 * 1024 * 1024;
+
+/// What all requests share.
+pub struct Shared {
+    /// The API.
+    pub client: Client,
+    /// Whose token is whose.
+    pub tokens: Tokens,
+    /// The pods that are at work.
+    pub sessions: Sessions,
+    /// The states.
+    pub store: Store,
+    /// All Runs.
+    pub runs: Arc<Cache<Run>>,
+    /// All Workspaces.
+    pub workspaces: Cache<Workspace>,
+    /// Ends waiting requests.
+    pub shutdown: CancellationToken,
+}
+
+/// The hub's requests.
+pub fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route(path::JOB, get(get_job))
+        .route(path::BUNDLE, get(get_bundle))
+        .route(path::STATE, get(get_state).put(put_state))
+        .route(path::LOCK, put(put_lock))
+        .route(path::PLAN, get(get_plan).put(put_plan))
+        .route(path::LOG, post(post_log))
+        .route(path::PROGRESS, put(put_progress))
+        .route(path::CANCEL, get(get_cancel))
+        .fallback(|| async { Error::Missing("the hub has no such path".to_owned()) })
+        .layer(DefaultBodyLimit::max(LARGEST))
+        .with_state(shared)
+}
+
+/// A runner that may call.
+struct Runner {
+    session: Arc<Session>,
+    run: Arc<Run>,
+}
+
+impl FromRequestParts<Arc<Shared>> for Runner {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Error> {
+        let (session, run) = shared.sessions.of(caller(parts, shared).await?).await?;
+        Ok(Runner { session, run })
+    }
+}
+
+/// A runner that may have made its last report already.
+struct LastRunner(Runner);
+
+impl FromRequestParts<Arc<Shared>> for LastRunner {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Error> {
+        let (session, run) = shared.sessions.last_of(caller(parts, shared).await?).await?;
+        Ok(LastRunner(Runner { session, run }))
+    }
+}
+
+async fn caller(parts: &Parts, shared: &Shared) -> Result<Caller, Error> {
+    let token = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
+    let token = token.ok_or_else(|| Error::Unauthorized("the request has no bearer token".to_owned()))?;
+    shared.tokens.caller(token).await
+}
+
+impl Runner {
+    async fn workspace(&self, shared: &Shared) -> Result<Arc<Workspace>, Error> {
+        let Session { workspace, caller, .. } = &*self.session;
+        let found = shared.workspaces.wait_for(PATIENCE, || shared.workspaces.get(&caller.namespace, workspace)).await;
+        found.ok_or_else(|| Error::NotYet(format!("the Workspace `{workspace}` is not there")))
+    }
+
+    async fn owner(&self, shared: &Shared) -> Result<Owner, Error> {
+        let workspace = self.workspace(shared).await?;
+        let delete = workspace.spec.deletion_policy == WorkspaceDeletionPolicy::Delete;
+        Ok(Owner {
+            workspace: workspace.name_any(),
+            reference: delete.then(|| workspace.owner_ref(&())).flatten(),
+            keep: usize::try_from(workspace.spec.state_history).unwrap_or(usize::MAX),
+        })
+    }
+
+    fn run_reference(&self) -> Result<OwnerReference, Error> {
+        self.run.owner_ref(&()).ok_or_else(|| Error::Internal("the Run has no UID".to_owned()))
+    }
+}
+
+async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Json<Job>, Error> {
+    let workspace = runner.workspace(&shared).await?;
+    // Only a second pod finds a log of an earlier one.
+    let second = runner.run.status.as_ref().is_some_and(|status| !status.steps.is_empty());
+    let log_offset = if second { log::offset(&shared.client, &runner.session).await? } else { 0 };
+    match job::of(&shared.client, &shared.store, &runner.run, &workspace, log_offset).await {
+        Ok(job) => Ok(Json(job)),
+        Err(Error::Invalid(message)) => {
+            progress::fail(&shared.client, &runner.session, &runner.run, reason::VARIABLES_FAILED, &message).await?;
+            Err(Error::Invalid(message))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
+    let workspace = runner.workspace(&shared).await?;
+    let bundle = bundle::of(&shared.client, &runner.run, &workspace).await.map_err(|error| match error {
+        bundle::Error::Api(error) => Error::Api(error),
+        error => error.into(),
+    })?;
+    Ok(match bundle {
+        Some(bundle) => ([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
+}
+
+async fn get_state(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
+    let Session { caller, workspace, .. } = &*runner.session;
+    Ok(content_or_nothing(shared.store.state(&caller.namespace, workspace).await?))
+}
+
+async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
+    let (owner, writer) = tokio::join!(runner.owner(&shared), shared.sessions.writer(&runner.session, &runner.run));
+    writer?;
+    let Session { caller, run, .. } = &*runner.session;
+    shared.store.put_state(&caller.namespace, &owner?, run, content).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
+    if std::str::from_utf8(&content).is_err() || content.len() > 256 * 1024 {
+        return Err(Error::Invalid("a dependency lock file is text of at most 256 KiB".to_owned()));
+    }
+    let owner = runner.owner(&shared).await?;
+    shared.store.put_lock(&runner.session.caller.namespace, &owner, &content).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
+    let Session { caller, run, workspace, .. } = &*runner.session;
+    let label = Label { name: plan_secret(run), kind: content::PLAN, run, workspace, owner: runner.run_reference()? };
+    contents::put(&shared.client, &caller.namespace, &label, &content).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn get_plan(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
+    let Session { caller, run, .. } = &*runner.session;
+    Ok(content_or_nothing(contents::get(&shared.client, &caller.namespace, &plan_secret(run)).await?))
+}
+
+#[derive(Deserialize)]
+struct Offset {
+    offset: u64,
+}
+
+async fn post_log(
+    State(shared): State<Arc<Shared>>,
+    runner: Runner,
+    Query(Offset { offset }): Query<Offset>,
+    piece: Bytes,
+) -> Result<StatusCode, Error> {
+    let owner = runner.run_reference()?;
+    log::append(&shared.client, &runner.session, owner, offset, &piece).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn put_progress(
+    State(shared): State<Arc<Shared>>,
+    LastRunner(runner): LastRunner,
+    content: Bytes,
+) -> Result<Json<ProgressReply>, Error> {
+    let report: Progress = serde_json::from_slice(&content)
+        .map_err(|error| Error::Invalid(format!("this is no report of a runner: {error}")))?;
+    if has_said_its_last_word(&runner.run) {
+        return match report.exit {
+            Some(_) => Ok(Json(ProgressReply { cancel: false })),
+            None => Err(Error::Fenced(format!("the run `{}` has ended", runner.session.run))),
+        };
+    }
+    progress::write(&shared.client, &runner.session, &runner.run, &report).await?;
+    if report.exit.is_some() {
+        let Session { caller, workspace, .. } = &*runner.session;
+        shared.store.close(&caller.namespace, workspace);
+        shared.sessions.end(&runner.session);
+    }
+    Ok(Json(ProgressReply { cancel: job::is_cancelled(&runner.run) }))
+}
+
+/// Answers when the run is cancelled, or has ended otherwise; with 204 when neither happened for a while.
+async fn get_cancel(State(shared): State<Arc<Shared>>, runner: Runner) -> StatusCode {
+    let Session { caller, run, .. } = &*runner.session;
+    let stopped = shared.runs.wait_for(POLL, || {
+        let run = shared.runs.get(&caller.namespace, run);
+        let over = |run: &Run| run.status.as_ref().is_some_and(|status| status.phase == RunPhase::Cancelled);
+        run.is_none_or(|run| job::is_cancelled(&run) || over(&run)).then_some(())
+    });
+    tokio::select! {
+        stopped = stopped => if stopped.is_some() { StatusCode::OK } else { StatusCode::NO_CONTENT },
+        () = shared.shutdown.cancelled() => StatusCode::NO_CONTENT,
+    }
+}
+
+fn content_or_nothing(content: Option<Bytes>) -> Response {
+    match content {
+        Some(content) => content.into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    }
+}

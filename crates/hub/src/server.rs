@@ -1,0 +1,142 @@
+//! Listens, speaks TLS, and stops in good order.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use kube::Client;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::auth::Tokens;
+use crate::cache::Cache;
+use crate::routes::{self, Shared};
+use crate::session::Sessions;
+use crate::store::Store;
+use crate::tls::{self, Tls};
+
+/// How long requests that are under way may take to end.
+const GRACE: Duration = Duration::from_secs(10);
+/// A client that does not speak TLS by then is not a runner.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Why the hub does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("the hub cannot listen on {address}: {source}; choose another address")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::Error),
+}
+
+/// The hub. See [`Hub::start`].
+pub struct Hub;
+
+/// A hub that is running.
+pub struct Running {
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// The authority of its certificate, for runners.
+    pub ca_pem: String,
+    /// Ends when it has stopped.
+    pub done: JoinHandle<()>,
+}
+
+impl Hub {
+    /// Starts the hub; it answers from now on, and stops with `shutdown`.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub async fn start(
+        client: Client,
+        listen: SocketAddr,
+        tls: Tls,
+        shutdown: CancellationToken,
+    ) -> Result<Running, StartError> {
+        let config = tls.server_config()?;
+        let refused = |source| StartError::Listen { address: listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(refused)?;
+        let addr = listener.local_addr().map_err(refused)?;
+        let runs = Arc::new(Cache::start(&client, &shutdown));
+        let shared = Arc::new(Shared {
+            tokens: Tokens::new(client.clone()),
+            sessions: Sessions::new(client.clone(), Arc::clone(&runs)),
+            store: Store::new(client.clone()),
+            workspaces: Cache::start(&client, &shutdown),
+            runs,
+            client,
+            shutdown: shutdown.clone(),
+        });
+        let done = tokio::spawn(serve(listener, TlsAcceptor::from(config), shared, shutdown));
+        Ok(Running { addr, ca_pem: tls.ca_pem().to_owned(), done })
+    }
+}
+
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>, shutdown: CancellationToken) {
+    // Without the first list, every pod would look like one of no run.
+    tokio::select! {
+        _ = async { tokio::join!(shared.runs.ready(), shared.workspaces.ready()) } => {}
+        () = shutdown.cancelled() => return,
+    }
+    let router = routes::router(shared);
+    let connections = TaskTracker::new();
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "the hub could not take a connection");
+                    continue;
+                }
+            },
+            () = shutdown.cancelled() => break,
+        };
+        connections.spawn(connection(stream, acceptor.clone(), router.clone(), shutdown.clone()));
+    }
+    drop(listener);
+    connections.close();
+    if tokio::time::timeout(GRACE, connections.wait()).await.is_err() {
+        tracing::warn!("requests of runners were cut off by the hub's end; they will be made again");
+    }
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, shutdown: CancellationToken) {
+    // Small answers must not wait for a full packet.
+    let _ = stream.set_nodelay(true);
+    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a connection to the hub does not speak TLS");
+            return;
+        }
+        Err(_) => return,
+    };
+    let service = TowerToHyperService::new(router);
+    let builder = hyper::server::conn::http1::Builder::new();
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = shutdown.cancelled() => {
+            // The request that is under way is answered; no other follows.
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection to the hub broke");
+    }
+}

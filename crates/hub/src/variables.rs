@@ -1,0 +1,329 @@
+//! Brings the variables of a run together, from wherever they are kept.
+//!
+//! Later ones win: the Workspace's, then `variablesFrom` in its order, then the Run's own.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::core::v1::{ConfigMap, EnvVar, Secret};
+use knoll_api::run::Run;
+use knoll_api::variables::{KeyRef, KeysRef, StackOutputsRef, ValueFrom, VariableCategory, Variables, VariablesFrom};
+use knoll_api::wire::JobVariable;
+use knoll_api::workspace::Workspace;
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+
+use crate::state_file::StateFile;
+use crate::store::Store;
+
+/// Why a variable has no value.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An object that is referred to is not there.
+    #[error("the {kind} `{name}` that {what} refers to is not there; create it, or correct the reference")]
+    Object {
+        /// `Secret`, `ConfigMap`, `state of the Stack`.
+        kind: &'static str,
+        /// The object's name.
+        name: String,
+        /// What refers to it.
+        what: String,
+    },
+    /// A key that is referred to is not there.
+    #[error("the {kind} `{name}` has no `{key}`, to which {what} refers; add it, or correct the reference")]
+    Key {
+        /// `Secret`, `ConfigMap`, `state of the Stack`.
+        kind: &'static str,
+        /// The object's name.
+        name: String,
+        /// The key.
+        key: String,
+        /// What refers to it.
+        what: String,
+    },
+    /// A value is no text.
+    #[error("the key `{key}` of the {kind} `{name}` is no text, so it cannot be a variable")]
+    Text {
+        /// `Secret` or `ConfigMap`.
+        kind: &'static str,
+        /// The object's name.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// A variable has neither a value nor a reference.
+    #[error("{0} has neither a value nor a reference to one; set one of them")]
+    Nothing(String),
+    /// A stored state cannot be read.
+    #[error("the outputs of the Stack `{0}` cannot be read: {1}")]
+    State(String, String),
+    /// The API failed.
+    #[error("the Kubernetes API failed: {0}")]
+    Api(#[from] kube::Error),
+}
+
+/// All that terraform is given.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    /// One value a name.
+    pub variables: Vec<JobVariable>,
+    /// Variable files by name.
+    pub files: BTreeMap<String, String>,
+}
+
+/// Looks things up, each object once.
+pub struct Lookup<'a> {
+    client: &'a Client,
+    store: &'a Store,
+    namespace: &'a str,
+    secrets: HashMap<String, Option<Texts>>,
+    config_maps: HashMap<String, Option<Texts>>,
+}
+
+/// The keys of an object; those that are no text have none.
+type Texts = BTreeMap<String, Option<String>>;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Secret,
+    ConfigMap,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Secret => "Secret",
+            Kind::ConfigMap => "ConfigMap",
+        }
+    }
+}
+
+impl<'a> Lookup<'a> {
+    /// In this namespace.
+    pub fn new(client: &'a Client, store: &'a Store, namespace: &'a str) -> Self {
+        Lookup { client, store, namespace, secrets: HashMap::new(), config_maps: HashMap::new() }
+    }
+
+    /// Resolves all variables of a run.
+    ///
+    /// # Errors
+    /// When something that is referred to is not there.
+    pub async fn resolve(&mut self, run: &Run, workspace: &Workspace) -> Result<Resolved, Error> {
+        let mut all = Resolved::default();
+        for variable in &workspace.spec.variables {
+            let what = format!("the variable `{}` of the Workspace `{}`", variable.key, workspace.name_any());
+            let (value, secret) = match (&variable.value, &variable.value_from) {
+                (Some(value), _) => (value.clone(), false),
+                (None, Some(from)) => self.value_from(from, &what).await?,
+                (None, None) => return Err(Error::Nothing(what)),
+            };
+            all.variables.push(JobVariable {
+                key: variable.key.clone(),
+                value: Value::String(value),
+                env: variable.category == VariableCategory::Env,
+                sensitive: variable.sensitive || secret,
+                expression: true,
+            });
+        }
+        for from in &run.spec.variables_from {
+            self.many(from, &mut all).await?;
+        }
+        all.variables.extend(plain(&run.spec.variables, false));
+        all.variables = last_wins(all.variables);
+        Ok(all)
+    }
+
+    /// The value of a hook's environment variable, with whether it came from a Secret.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub async fn env(&mut self, env: &EnvVar, what: &str) -> Result<String, Error> {
+        if let Some(value) = &env.value {
+            return Ok(value.clone());
+        }
+        let what = format!("the environment variable `{}` of {what}", env.name);
+        let from = env.value_from.as_ref().ok_or_else(|| Error::Nothing(what.clone()))?;
+        let (kind, name, key, optional) = match (&from.secret_key_ref, &from.config_map_key_ref) {
+            (Some(secret), _) => (Kind::Secret, &secret.name, &secret.key, secret.optional),
+            (None, Some(map)) => (Kind::ConfigMap, &map.name, &map.key, map.optional),
+            (None, None) => return Err(Error::Nothing(what)),
+        };
+        let key = KeyRef { name: name.clone(), key: key.clone() };
+        match self.key(kind, &key, &what).await {
+            Err(Error::Object { .. } | Error::Key { .. }) if optional == Some(true) => Ok(String::new()),
+            found => found,
+        }
+    }
+
+    /// One key of a ConfigMap.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub async fn config_map_key(&mut self, key: &KeyRef, what: &str) -> Result<String, Error> {
+        self.key(Kind::ConfigMap, key, what).await
+    }
+
+    async fn value_from(&mut self, from: &ValueFrom, what: &str) -> Result<(String, bool), Error> {
+        match (&from.secret_key_ref, &from.config_map_key_ref) {
+            (Some(key), _) => Ok((self.key(Kind::Secret, key, what).await?, true)),
+            (None, Some(key)) => Ok((self.key(Kind::ConfigMap, key, what).await?, false)),
+            (None, None) => Err(Error::Nothing(what.to_owned())),
+        }
+    }
+
+    async fn many(&mut self, from: &VariablesFrom, all: &mut Resolved) -> Result<(), Error> {
+        if let Some(keys) = &from.secret_ref {
+            self.keys(Kind::Secret, keys, all).await?;
+        }
+        if let Some(keys) = &from.config_map_ref {
+            self.keys(Kind::ConfigMap, keys, all).await?;
+        }
+        if let Some(stack) = &from.stack_ref {
+            all.variables.extend(self.outputs(stack).await?);
+        }
+        Ok(())
+    }
+
+    async fn keys(&mut self, kind: Kind, keys: &KeysRef, all: &mut Resolved) -> Result<(), Error> {
+        let what = "`variablesFrom`";
+        let name = &keys.name;
+        let texts = match self.object(kind, name, what).await {
+            Err(Error::Object { .. }) if keys.optional => return Ok(()),
+            texts => texts?.clone(),
+        };
+        if !keys.optional
+            && let Some(key) = keys.keys.iter().find(|key| !texts.contains_key(*key))
+        {
+            let (name, key) = (name.clone(), key.clone());
+            return Err(Error::Key { kind: kind.name(), name, key, what: what.to_owned() });
+        }
+        for (key, text) in texts {
+            if !keys.keys.is_empty() && !keys.keys.contains(&key) {
+                continue;
+            }
+            let text = text.ok_or_else(|| Error::Text { kind: kind.name(), name: name.clone(), key: key.clone() })?;
+            if key.ends_with(".tfvars") || key.ends_with(".tfvars.json") {
+                all.files.insert(key, text);
+            } else {
+                let sensitive = matches!(kind, Kind::Secret);
+                let value = Value::String(text);
+                all.variables.push(JobVariable { key, value, env: false, sensitive, expression: true });
+            }
+        }
+        Ok(())
+    }
+
+    /// The outputs of another Stack, the sensitive ones too: they stay sensitive.
+    async fn outputs(&self, stack: &StackOutputsRef) -> Result<Vec<JobVariable>, Error> {
+        const KIND: &str = "state of the Stack";
+        let what = || "`variablesFrom`".to_owned();
+        let failed = |error: &dyn std::fmt::Display| Error::State(stack.name.clone(), error.to_string());
+        let state = self.store.look(self.namespace, &stack.name).await.map_err(|error| failed(&error))?;
+        let state = state.ok_or_else(|| Error::Object { kind: KIND, name: stack.name.clone(), what: what() })?;
+        let mut outputs = StateFile::parse(&state).map_err(|error| failed(&error))?.outputs;
+        let wanted: Vec<(String, String)> = match stack.outputs.is_empty() {
+            true => outputs.keys().map(|name| (name.clone(), name.clone())).collect(),
+            false => stack.outputs.clone().into_iter().collect(),
+        };
+        let mut variables = Vec::new();
+        for (key, output) in wanted {
+            let Some(found) = outputs.remove(&output) else {
+                return Err(Error::Key { kind: KIND, name: stack.name.clone(), key: output, what: what() });
+            };
+            outputs.insert(output, found.clone());
+            let (value, sensitive) = (found.value, found.sensitive);
+            variables.push(JobVariable { key, value, env: false, sensitive, expression: false });
+        }
+        Ok(variables)
+    }
+
+    async fn key(&mut self, kind: Kind, key: &KeyRef, what: &str) -> Result<String, Error> {
+        let KeyRef { name, key } = key;
+        match self.object(kind, name, what).await?.get(key) {
+            Some(Some(text)) => Ok(text.clone()),
+            Some(None) => Err(Error::Text { kind: kind.name(), name: name.clone(), key: key.clone() }),
+            None => Err(Error::Key { kind: kind.name(), name: name.clone(), key: key.clone(), what: what.to_owned() }),
+        }
+    }
+
+    async fn object(&mut self, kind: Kind, name: &str, what: &str) -> Result<&Texts, Error> {
+        let known = match kind {
+            Kind::Secret => &mut self.secrets,
+            Kind::ConfigMap => &mut self.config_maps,
+        };
+        if !known.contains_key(name) {
+            let found = match kind {
+                Kind::Secret => secret(self.client, self.namespace, name).await?,
+                Kind::ConfigMap => config_map(self.client, self.namespace, name).await?,
+            };
+            known.insert(name.to_owned(), found);
+        }
+        known.get(name).and_then(Option::as_ref).ok_or_else(|| Error::Object {
+            kind: kind.name(),
+            name: name.to_owned(),
+            what: what.to_owned(),
+        })
+    }
+}
+
+async fn secret(client: &Client, namespace: &str, name: &str) -> Result<Option<Texts>, kube::Error> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(name).await?;
+    Ok(found.map(|secret| {
+        let data = secret.data.unwrap_or_default();
+        data.into_iter().map(|(key, value)| (key, String::from_utf8(value.0).ok())).collect()
+    }))
+}
+
+async fn config_map(client: &Client, namespace: &str, name: &str) -> Result<Option<Texts>, kube::Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(name).await?;
+    Ok(found.map(|map| {
+        let text = map.data.unwrap_or_default().into_iter().map(|(key, value)| (key, Some(value)));
+        text.chain(map.binary_data.unwrap_or_default().into_keys().map(|key| (key, None))).collect()
+    }))
+}
+
+fn plain(variables: &Variables, sensitive: bool) -> impl Iterator<Item = JobVariable> + '_ {
+    variables.iter().map(move |(key, value)| JobVariable {
+        key: key.clone(),
+        value: value.clone(),
+        env: false,
+        sensitive,
+        expression: false,
+    })
+}
+
+/// One variable a name: terraform would choose by where it found them, not by their order.
+fn last_wins(variables: Vec<JobVariable>) -> Vec<JobVariable> {
+    let mut by_name = BTreeMap::new();
+    for variable in variables {
+        by_name.insert((variable.env, variable.key.clone()), variable);
+    }
+    by_name.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_last_value_of_a_name_wins_but_not_over_the_environment() {
+        let variable = |key: &str, value: Value, env: bool| JobVariable {
+            key: key.into(),
+            value,
+            env,
+            sensitive: false,
+            expression: false,
+        };
+        let all = last_wins(vec![
+            variable("a", json!(1), false),
+            variable("a", json!("e"), true),
+            variable("b", json!(2), false),
+            variable("a", json!(3), false),
+        ]);
+        let shown: Vec<_> = all.iter().map(|v| (v.key.as_str(), v.env, v.value.clone())).collect();
+        assert_eq!(shown, [("a", false, json!(3)), ("b", false, json!(2)), ("a", true, json!("e"))]);
+    }
+}

@@ -1,0 +1,370 @@
+//! The hub on an embedded cluster.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod world;
+
+use std::io::Read;
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use knoll_api::names::{annotation, reason};
+use knoll_api::run::{Operation, PlanSummary, Run, RunPhase, RunSpec};
+use knoll_api::step::{StepName, StepState, StepStatus};
+use knoll_api::variables::{KeyRef, KeysRef, ValueFrom, Variable, VariablesFrom};
+use knoll_api::wire::{Exit, Job, Progress, ProgressReply, path};
+use knoll_api::workspace::WorkspaceSpec;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use kube::runtime::wait::await_condition;
+use reqwest::Method;
+use serde_json::json;
+use world::{World, apply, state};
+
+fn noise(bytes: usize) -> String {
+    // Random enough not to be packed, and the same each time.
+    let mut seed = 88_172_645_463_325_252_u64;
+    let mut text = String::with_capacity(bytes);
+    while text.len() < bytes {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        text.push_str(&format!("{seed:016x}"));
+    }
+    text
+}
+
+async fn with_runner() -> (World, world::Runner) {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec::default()).await;
+    let runner = world.runner("r", apply()).await;
+    (world, runner)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_has_the_variables_and_the_bundle_has_the_files() {
+    let world = World::start().await;
+    let secret = Secret {
+        metadata: ObjectMeta { name: Some("s".into()), ..ObjectMeta::default() },
+        data: Some(
+            [("password", "hunter2"), ("more.tfvars", "x = 1")]
+                .map(|(key, value)| (key.to_owned(), ByteString(value.into())))
+                .into(),
+        ),
+        ..Secret::default()
+    };
+    world.api::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
+    let variable = Variable {
+        key: "token".into(),
+        value_from: Some(ValueFrom {
+            secret_key_ref: Some(KeyRef { name: "s".into(), key: "password".into() }),
+            config_map_key_ref: None,
+        }),
+        ..Variable::default()
+    };
+    world.workspace("w", WorkspaceSpec { variables: vec![variable], ..WorkspaceSpec::default() }).await;
+    let from = VariablesFrom {
+        secret_ref: Some(KeysRef { name: "s".into(), ..KeysRef::default() }),
+        ..VariablesFrom::default()
+    };
+    let variables = [("size".to_owned(), json!(3)), ("password".to_owned(), json!("mine"))].into();
+    let runner = world.runner("r", RunSpec { variables, variables_from: vec![from], ..apply() }).await;
+
+    let (status, body) = runner.get(path::JOB).await;
+    assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+    let job: Job = serde_json::from_slice(&body).unwrap();
+    assert_eq!((job.run.as_str(), job.workspace.as_str(), job.operation), ("r", "w", Operation::Apply));
+    assert_eq!(job.steps, [StepName::Setup, StepName::Init, StepName::Plan, StepName::Apply, StepName::Outputs]);
+    let shown: Vec<_> = job.variables.iter().map(|v| (v.key.as_str(), v.value.clone(), v.sensitive)).collect();
+    assert_eq!(
+        shown,
+        [("password", json!("mine"), false), ("size", json!(3), false), ("token", json!("hunter2"), true)]
+    );
+    assert_eq!(job.variable_files, [("more.tfvars".to_owned(), "x = 1".to_owned())].into());
+
+    let (status, bundle) = runner.get(path::BUNDLE).await;
+    assert_eq!(status, 200);
+    let mut archive = tar::Archive::new(zstd::Decoder::new(&bundle[..]).unwrap());
+    let mut text = String::new();
+    archive.entries().unwrap().next().unwrap().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "# empty");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reference_to_nothing_fails_the_run_with_a_sentence() {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec::default()).await;
+    let from = VariablesFrom {
+        secret_ref: Some(KeysRef { name: "nowhere".into(), ..KeysRef::default() }),
+        ..VariablesFrom::default()
+    };
+    let runner = world.runner("r", RunSpec { variables_from: vec![from], ..apply() }).await;
+    let (status, message) = runner.refused(Method::GET, path::JOB, "").await;
+    assert_eq!(status, 422);
+    assert!(message.contains("the Secret `nowhere`"), "{message}");
+    let status = world.run("r").await.status.unwrap();
+    assert_eq!(status.phase, RunPhase::Failed);
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+    assert_eq!((ready.reason.as_str(), ready.message.as_str()), (reason::VARIABLES_FAILED, message.as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_comes_back_as_it_was_and_only_a_later_one_takes_its_place() {
+    let (world, runner) = with_runner().await;
+    assert_eq!(runner.get(path::STATE).await.0, 204);
+    assert_eq!(runner.put(path::STATE, state(2, "a")).await.0, 204);
+    assert_eq!(runner.get(path::STATE).await, (reqwest::StatusCode::OK, state(2, "a").into_bytes()));
+    assert_eq!(runner.put(path::STATE, state(2, "a")).await.0, 204, "the same once more");
+    let refused = [
+        (state(2, "b"), 409),
+        (state(1, "a"), 409),
+        (state(3, "a").replace("\"l\"", "\"other\""), 409),
+        (state(3, "a")[..50].to_owned(), 422),
+    ];
+    for (content, expect) in refused {
+        let (status, message) = runner.refused(Method::PUT, path::STATE, content.clone()).await;
+        assert_eq!(status, expect, "{content}: {message}");
+        assert!(!message.is_empty());
+    }
+    assert_eq!(runner.put(path::STATE, state(3, "abc")).await.0, 204);
+    let head = world.api::<Secret>().get("knoll-state-w").await.unwrap();
+    let notes = head.metadata.annotations.unwrap();
+    assert_eq!(notes[annotation::SERIAL], "3");
+    assert_eq!(notes[annotation::RESOURCES], "1");
+    assert_eq!(notes[annotation::OUTPUTS], r#"{"open":3}"#, "without the sensitive one");
+    assert_eq!(head.metadata.owner_references, None, "the state outlives its Workspace");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_state_is_cut_into_parts_and_old_parts_go() {
+    let (world, runner) = with_runner().await;
+    let large = noise(20_000_000);
+    for serial in [1, 2] {
+        let content = state(serial, &large);
+        assert_eq!(runner.put(path::STATE, content.clone()).await.0, 204);
+        let (status, got) = runner.get(path::STATE).await;
+        assert_eq!(status, 200);
+        assert!(got == content.as_bytes(), "the state is another one");
+    }
+    // Anybody who reads it anew finds the same.
+    let other = runner.at(&world.another_hub().await);
+    assert!(other.get(path::STATE).await.1 == state(2, &large).as_bytes());
+    let gone = async {
+        loop {
+            let parts = world.secrets("knoll.dev/content=state-part").await;
+            assert!(!parts.is_empty());
+            if parts.iter().all(|part| part.metadata.annotations.as_ref().unwrap()[annotation::SERIAL] == "2") {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_pod_of_the_run_is_heard() {
+    let (world, runner) = with_runner().await;
+    assert_eq!(runner.with_token("nonsense").get(path::JOB).await.0, 401);
+    assert_eq!(runner.put(path::STATE, state(1, "")).await.0, 204);
+
+    // The same run, another pod: the first one is fenced off.
+    let second = world.pod("r-apply").await;
+    world.set_status("r", json!({"status": {"podUID": second.uid}})).await;
+    assert_eq!(second.put(path::STATE, state(2, "")).await.0, 204);
+    for (method, path, body) in [
+        (Method::PUT, path::STATE, state(3, "late")),
+        (Method::GET, path::JOB, String::new()),
+        (Method::PUT, path::PROGRESS, json!({"sequence": 9, "steps": []}).to_string()),
+    ] {
+        let (status, message) = runner.refused(method, path, body).await;
+        assert_eq!(status, 403, "{path}: {message}");
+        assert!(message.contains(&runner.uid), "{message}");
+    }
+    // A run that has ended has no pod any more.
+    world.set_status("r", json!({"status": {"phase": "Failed"}})).await;
+    let seen = world.api::<Run>();
+    await_condition(seen, "r", |run: Option<&Run>| {
+        run.and_then(|run| run.status.as_ref()).is_some_and(|status| status.phase == RunPhase::Failed)
+    })
+    .await
+    .unwrap();
+    let (status, _) = second.refused(Method::PUT, path::STATE, state(4, "late")).await;
+    assert_eq!(status, 403);
+    let (_, content) = world.runner("next", apply()).await.get(path::STATE).await;
+    assert_eq!(content, state(2, "").as_bytes());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_faster_than_its_runs_status_is_heard_when_that_arrives() {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec::default()).await;
+    world.api::<Run>().create(&PostParams::default(), &Run::new("r", apply())).await.unwrap();
+    let early = world.pod("r").await;
+    let asking = tokio::spawn({
+        let early = early.clone();
+        async move { early.get(path::JOB).await.0 }
+    });
+    world.set_status("r", json!({"status": {"phase": "Starting", "podUID": early.uid}})).await;
+    assert_eq!(asking.await.unwrap(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_does_not_queue_cannot_write_a_state() {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec::default()).await;
+    let plan = world.runner("r", RunSpec { operation: Operation::Plan, ..apply() }).await;
+    let (status, message) = plan.refused(Method::PUT, path::STATE, state(1, "")).await;
+    assert_eq!(status, 403);
+    assert!(message.contains("operation: plan"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_replicas_never_lose_a_state_that_they_took() {
+    let (world, runner) = with_runner().await;
+    let other = runner.at(&world.another_hub().await);
+    let writes = (1..=20).map(|serial| {
+        let runner = if serial % 2 == 0 { runner.clone() } else { other.clone() };
+        async move { (serial, runner.put(path::STATE, state(serial, "")).await.0) }
+    });
+    let answers = join_all(writes).await;
+    assert!(answers.iter().all(|(_, status)| *status == 204 || *status == 409), "{answers:?}");
+    let highest = answers.iter().filter(|(_, status)| *status == 204).map(|(serial, _)| *serial).max().unwrap();
+    assert_eq!(highest, 20, "the highest serial follows on whatever is there");
+    let third = runner.at(&world.another_hub().await);
+    assert_eq!(third.get(path::STATE).await.1, state(20, "").as_bytes());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_is_one_version_a_run() {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec { state_history: 2, ..WorkspaceSpec::default() }).await;
+    for (run, serials) in [("a", [1, 2]), ("b", [3, 4]), ("c", [5, 6])] {
+        let runner = world.runner(run, apply()).await;
+        for serial in serials {
+            assert_eq!(runner.put(path::STATE, state(serial, "")).await.0, 204);
+        }
+        world.set_status(run, json!({"status": {"phase": "Succeeded"}})).await;
+    }
+    let kept = async {
+        loop {
+            let parts = world.secrets("knoll.dev/content=state-part").await;
+            let serials: Vec<_> = parts
+                .iter()
+                .map(|part| part.metadata.annotations.as_ref().unwrap()[annotation::SERIAL].clone())
+                .collect();
+            if serials == ["4"] {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), kept).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_file_is_handed_to_the_next_run() {
+    let (world, runner) = with_runner().await;
+    assert_eq!(runner.put(path::LOCK, "# locked").await.0, 204);
+    assert_eq!(runner.put(path::STATE, state(1, "")).await.0, 204);
+    let next = world.runner("next", apply()).await;
+    let job: Job = serde_json::from_slice(&next.get(path::JOB).await.1).unwrap();
+    assert_eq!(job.lock_file.as_deref(), Some("# locked"));
+    assert_eq!(next.get(path::STATE).await.1, state(1, "").as_bytes());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_comes_back_as_it_was_and_goes_with_its_run() {
+    let (world, runner) = with_runner().await;
+    let plan = noise(1_500_000).into_bytes();
+    assert_eq!(runner.get(path::PLAN).await.0, 204);
+    for _ in 0..2 {
+        assert_eq!(runner.put(path::PLAN, plan.clone()).await.0, 204);
+        assert!(runner.get(path::PLAN).await.1 == plan, "the plan is another one");
+    }
+    for secret in world.secrets("knoll.dev/content=plan").await {
+        let owner = &secret.metadata.owner_references.unwrap()[0];
+        assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Run", "r"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_grows_by_what_follows_and_by_nothing_else() {
+    let (world, runner) = with_runner().await;
+    let post = |offset: usize, piece: &str| {
+        let (runner, piece) = (runner.clone(), piece.to_owned());
+        async move { runner.ask(Method::POST, &format!("{}?offset={offset}", path::LOG), piece).await }
+    };
+    assert_eq!(post(0, "hello ").await.0, 204);
+    assert_eq!(post(6, "world").await.0, 204);
+    let (status, body) = post(6, "world").await;
+    assert_eq!(status, 409);
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&body).unwrap()["offset"], 11);
+    let long = noise(1_200_000);
+    assert_eq!(post(11, &long).await.0, 204);
+    // Another replica finds the end by itself.
+    let other = runner.at(&world.another_hub().await);
+    let end = 11 + long.len();
+    assert_eq!(other.ask(Method::POST, &format!("{}?offset={end}", path::LOG), "!").await.0, 204);
+
+    let mut parts = world.secrets("knoll.dev/content=log,knoll.dev/run=r").await;
+    let start = |part: &Secret| part.metadata.annotations.as_ref().unwrap()[annotation::OFFSET].parse::<u64>().unwrap();
+    parts.sort_by_key(start);
+    let log: Vec<u8> = parts
+        .iter()
+        .flat_map(|part| zstd::decode_all(&part.data.as_ref().unwrap()["content"].0[..]).unwrap())
+        .collect();
+    assert!(log == format!("hello world{long}!").into_bytes(), "the log is another one");
+}
+
+fn report(sequence: u64, step: StepName, state: StepState, exit: Option<Exit>) -> String {
+    let now = MicroTime(Timestamp::now());
+    let step = StepStatus { state, ..StepStatus::started(step, now, 0) };
+    let plan = Some(PlanSummary { digest: Some("sha256:1".into()), add: 3, changes: true, ..PlanSummary::default() });
+    serde_json::to_string(&Progress { sequence, steps: vec![step], plan, attached: false, exit }).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_become_the_runs_status_and_the_last_one_ends_it() {
+    let (world, runner) = with_runner().await;
+    let put = |body: String| runner.put(path::PROGRESS, body);
+    let (status, reply) = put(report(1, StepName::Init, StepState::Running, None)).await;
+    assert_eq!(status, 200, "{}", String::from_utf8_lossy(&reply));
+    assert_eq!(serde_json::from_slice::<ProgressReply>(&reply).unwrap(), ProgressReply { cancel: false });
+    let run = world.run("r").await.status.unwrap();
+    assert_eq!((run.phase, run.steps[0].state), (RunPhase::Running, StepState::Running));
+    // Somebody else changes the Run meanwhile; the report is merged all the same.
+    world.set_status("r", json!({"status": {"position": 1}})).await;
+    assert_eq!(put(report(2, StepName::Apply, StepState::Running, None)).await.0, 200);
+    // One that comes late is ignored.
+    assert_eq!(put(report(1, StepName::Plan, StepState::Running, None)).await.0, 200);
+    let run = world.run("r").await.status.unwrap();
+    assert_eq!(run.steps.iter().map(|step| step.name).collect::<Vec<_>>(), [StepName::Init, StepName::Apply]);
+    let exit = Some(Exit::default());
+    assert_eq!(put(report(3, StepName::Apply, StepState::Succeeded, exit)).await.0, 200);
+    let run = world.run("r").await.status.unwrap();
+    assert_eq!((run.phase, run.exit_code), (RunPhase::Succeeded, Some(0)));
+    assert_eq!(run.plan.unwrap().add, 3);
+    // The answer may have got lost; nothing else is heard any more.
+    let again = put(report(3, StepName::Apply, StepState::Succeeded, Some(Exit::default()))).await.0;
+    assert_eq!(again, 200);
+    assert_eq!(runner.put(path::STATE, state(9, "")).await.0, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancellation_reaches_the_runner_at_once() {
+    let (world, runner) = with_runner().await;
+    let waiting = tokio::spawn({
+        let runner = runner.clone();
+        async move { runner.get(path::CANCEL).await.0 }
+    });
+    let patch = json!({"metadata": {"annotations": {annotation::CANCEL: "now"}}});
+    world.api::<Run>().patch("r", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    assert_eq!(waiting.await.unwrap(), 200);
+    let job: Job = serde_json::from_slice(&runner.get(path::JOB).await.1).unwrap();
+    assert!(job.cancel);
+}
