@@ -1,0 +1,271 @@
+//! Hooks that run in a container of their own: it waits at a gate, in the pod's shared volume, until its turn.
+//!
+//! The gate is a folder. The runner puts `NAME.go` there when it is the hook's turn; the hook's container runs the script,
+//! appends its output to `NAME.out` and leaves `NAME.exit` with its exit code. `NAME.stop` asks it to stop, and `closed`
+//! says that the run is over, so that containers whose turn never came end too.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+
+use knoll_api::wire::env;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::process::{Ended, Place, Program};
+use crate::watch::FolderWatch;
+
+const CLOSED: &str = "closed";
+
+/// What a hook's container has to run.
+#[derive(Serialize, Deserialize)]
+struct Turn {
+    program: PathBuf,
+    args: Vec<String>,
+    folder: PathBuf,
+    /// Beside the container's own environment.
+    env: BTreeMap<String, String>,
+}
+
+/// Lets the container of the hook `name` run `program`, and waits for its end.
+///
+/// # Errors
+/// When the gate cannot be used.
+pub async fn open(
+    work_dir: &Path,
+    name: &str,
+    program: &Program,
+    env: BTreeMap<String, String>,
+    place: Place<'_>,
+) -> io::Result<Ended> {
+    let gate = folder(work_dir)?;
+    let watch = FolderWatch::new(&gate)?;
+    let turn = Turn {
+        program: program.file.clone(),
+        args: program.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+        folder: program.folder.clone(),
+        env,
+    };
+    write(&gate, &format!("{name}.go"), &serde_json::to_vec(&turn)?)?;
+    let (out, exit) = (gate.join(format!("{name}.out")), gate.join(format!("{name}.exit")));
+    let mut pipe = place.console.pipe();
+    let mut printed = 0;
+    let mut asked_to_stop = false;
+    let mut timed_out = false;
+    let limit = async {
+        match place.limit {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut limit = std::pin::pin!(limit);
+    loop {
+        // Looked for first: what was printed before the end is there once the end is.
+        let ended = fs::read_to_string(&exit).ok();
+        let piece = read_from(&out, printed)?;
+        printed += piece.len() as u64;
+        pipe.push(&piece).await;
+        if let Some(code) = ended {
+            let code = code.trim().parse().unwrap_or(1);
+            return Ok(Ended { code, message: pipe.finish().await, timed_out });
+        }
+        tokio::select! {
+            changed = watch.changed(|file| file.to_string_lossy().starts_with(name)) => changed?,
+            () = place.stop.requested(), if !asked_to_stop => {
+                asked_to_stop = true;
+                write(&gate, &format!("{name}.stop"), b"")?;
+            }
+            () = &mut limit, if !timed_out => {
+                timed_out = true;
+                write(&gate, &format!("{name}.stop"), b"")?;
+            }
+        }
+    }
+}
+
+/// Says that no other turn comes.
+pub fn close(work_dir: &Path) {
+    let closed = folder(work_dir).and_then(|gate| write(&gate, CLOSED, b""));
+    if let Err(error) = closed {
+        tracing::debug!(%error, "containers of hooks may wait in vain");
+    }
+}
+
+/// The main function of a hook's container: waits for the turn of the hook `name` and runs it.
+pub async fn hook(name: &str) -> ExitCode {
+    let Some(work_dir) = std::env::var_os(env::WORK_DIR) else {
+        eprintln!("knoll: `{}` is not set; `knoll runner hook` is made to run in a Run's pod", env::WORK_DIR);
+        return ExitCode::FAILURE;
+    };
+    match wait_and_run(Path::new(&work_dir), name).await {
+        Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        Err(error) => {
+            eprintln!("knoll: the hook `{name}` cannot run: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn wait_and_run(work_dir: &Path, name: &str) -> io::Result<i32> {
+    let gate = folder(work_dir)?;
+    let watch = FolderWatch::new(&gate)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let (go, stop) = (gate.join(format!("{name}.go")), gate.join(format!("{name}.stop")));
+    let turn: Turn = loop {
+        match fs::read(&go) {
+            Ok(turn) => break serde_json::from_slice(&turn)?,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(_) if gate.join(CLOSED).exists() => return Ok(0),
+            Err(_) => {}
+        }
+        tokio::select! {
+            changed = watch.changed(|_| true) => changed?,
+            _ = terminate.recv() => return Ok(0),
+        }
+    };
+    let mut out = OpenOptions::new().create(true).append(true).mode(0o644).open(gate.join(format!("{name}.out")))?;
+    let (reader, writer) = io::pipe()?;
+    let mut command = tokio::process::Command::new(&turn.program);
+    command.args(&turn.args).envs(&turn.env).current_dir(&turn.folder).stdin(Stdio::null());
+    command.stdout(writer.try_clone()?).stderr(writer).kill_on_drop(true);
+    let spawned = command.spawn();
+    drop(command);
+    let code = match spawned {
+        Err(error) => {
+            writeln!(out, "cannot run `{}`: {error}", turn.program.display())?;
+            127
+        }
+        Ok(mut child) => {
+            let mut output = pipe::Receiver::from_owned_fd(reader.into())?;
+            let mut buffer = vec![0; 16 * 1024];
+            loop {
+                // Asked each time: the request may be older than the process.
+                if stop.exists() {
+                    interrupt(child.id());
+                }
+                tokio::select! {
+                    read = output.read(&mut buffer) => match read {
+                        Ok(count) if count > 0 => {
+                            out.write_all(&buffer[..count])?;
+                            io::stdout().write_all(&buffer[..count])?;
+                        }
+                        _ => break crate::process::code(child.wait().await?),
+                    },
+                    changed = watch.changed(|_| true) => changed?,
+                    _ = terminate.recv() => interrupt(child.id()),
+                }
+            }
+        }
+    };
+    write(&gate, &format!("{name}.exit"), code.to_string().as_bytes())?;
+    Ok(code)
+}
+
+fn interrupt(id: Option<u32>) {
+    if let Some(id) = id.and_then(|id| i32::try_from(id).ok()) {
+        // It may have ended in the meantime, which is what we want of it.
+        let _ = kill(Pid::from_raw(id), Signal::SIGTERM);
+    }
+}
+
+/// The gate, which containers of other users write to as well.
+fn folder(work_dir: &Path) -> io::Result<PathBuf> {
+    let gate = work_dir.join("gate");
+    if !gate.exists() {
+        fs::create_dir_all(&gate)?;
+        // Another container may have been faster, and of another user.
+        let _ = fs::set_permissions(&gate, fs::Permissions::from_mode(0o777));
+    }
+    Ok(gate)
+}
+
+/// Puts a file into the gate as a whole.
+fn write(gate: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    let temporary = gate.join(format!(".{name}"));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&temporary)?;
+    file.write_all(content)?;
+    fs::rename(temporary, gate.join(name))
+}
+
+/// The part of a file from `start` on; nothing when it is not there yet.
+fn read_from(path: &Path, start: u64) -> io::Result<Vec<u8>> {
+    let mut file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    file.seek(SeekFrom::Start(start))?;
+    let mut piece = Vec::new();
+    file.read_to_end(&mut piece)?;
+    Ok(piece)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::time::Duration;
+
+    use crate::console::Console;
+    use crate::log::Log;
+    use crate::process::Grace;
+    use crate::redact::Redactor;
+    use crate::stop::{Reason, Stop};
+
+    use super::*;
+
+    fn shell(script: &str, folder: &Path) -> Program {
+        Program {
+            file: "sh".into(),
+            args: vec!["-c".into(), script.into()],
+            env: BTreeMap::new(),
+            folder: folder.to_owned(),
+        }
+    }
+
+    async fn run(script: &str, stop: &Stop, limit: Option<Duration>) -> (Ended, i32) {
+        let home = tempfile::tempdir().unwrap();
+        let console = Console::new(Log::new(0), Redactor::default());
+        let place = Place { console: &console, terminal: None, stop, grace: Grace::default(), limit };
+        let env = BTreeMap::from([("WHO".to_owned(), "world".to_owned())]);
+        let program = shell(script, home.path());
+        let both = async { tokio::join!(open(home.path(), "h", &program, env, place), wait_and_run(home.path(), "h")) };
+        let (ended, code) = tokio::time::timeout(Duration::from_secs(30), both).await.unwrap();
+        (ended.unwrap(), code.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_hook_runs_when_it_is_its_turn_and_its_end_is_told() {
+        let (ended, code) = run("echo hello $WHO; exit 3", &Stop::default(), None).await;
+        assert_eq!((ended.code, code), (3, 3));
+        assert_eq!(ended.message, "hello world");
+        assert!(!ended.timed_out);
+    }
+
+    #[tokio::test]
+    async fn a_hook_that_has_to_stop_or_takes_too_long_is_stopped() {
+        let stop = Stop::default();
+        stop.request(Reason::Cancelled);
+        let (ended, _) = run("exec sleep 600", &stop, None).await;
+        assert_eq!((ended.code, ended.timed_out), (143, false));
+        let (ended, _) = run("exec sleep 600", &Stop::default(), Some(Duration::from_millis(20))).await;
+        assert_eq!((ended.code, ended.timed_out), (143, true));
+    }
+
+    #[tokio::test]
+    async fn a_hook_whose_turn_never_comes_ends_with_the_run() {
+        let home = tempfile::tempdir().unwrap();
+        let waiting = wait_and_run(home.path(), "h");
+        let closing = async { close(home.path()) };
+        let both = async { tokio::join!(waiting, closing) };
+        let (code, ()) = tokio::time::timeout(Duration::from_secs(30), both).await.unwrap();
+        assert_eq!(code.unwrap(), 0);
+    }
+}

@@ -1,0 +1,82 @@
+//! Runs the user's scripts between the steps.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use knoll_api::hooks::HookFailure;
+use knoll_api::names::reason;
+use knoll_api::step::StepName;
+use knoll_api::wire::JobHook;
+
+use crate::gate;
+use crate::process::{self, Program};
+use crate::steps::{Failure, Steps};
+
+/// Runs the hooks of `step` in their order. The first one that fails ends the step, unless it may fail.
+///
+/// # Errors
+/// When a hook fails that must not.
+pub async fn run(steps: &Steps, step: StepName) -> Result<(), Failure> {
+    for hook in steps.job.hooks.iter().filter(|hook| hook.step == step) {
+        match run_one(steps, hook).await {
+            Ok(()) => {}
+            Err(failure) if hook.on_failure == HookFailure::Continue && failure.reason != reason::CANCELLED => {
+                steps.console.line(&format!("knoll: the hook `{}` failed; the run goes on", hook.name)).await;
+            }
+            Err(failure) => {
+                let message = format!("the hook `{}` failed: {}", hook.name, failure.message);
+                return Err(Failure { message, ..failure });
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn run_one(steps: &Steps, hook: &JobHook) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::new(reason::STEP_FAILED, error);
+    let script = write_script(steps, hook).map_err(failed)?;
+    let mut program = Program { file: script.clone(), args: Vec::new(), ..steps.program.clone() };
+    if !hook.script.starts_with("#!") {
+        program.file = "sh".into();
+        program.args = vec!["-e".into(), script.into()];
+    }
+    let mut own = BTreeMap::from(
+        [
+            ("KNOLL_RUN", steps.job.run.as_str()),
+            ("KNOLL_WORKSPACE", &steps.job.workspace),
+            ("KNOLL_NAMESPACE", &steps.job.namespace),
+            ("KNOLL_OPERATION", steps.job.operation.as_str()),
+            ("KNOLL_STEP", hook.step.as_str()),
+            ("KNOLL_HOOK", &hook.name),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
+    if steps.folders.plan_json().exists() {
+        own.insert("KNOLL_PLAN_JSON".to_owned(), steps.folders.plan_json().display().to_string());
+    }
+    own.extend(hook.env.clone());
+    let place = steps.place(hook.timeout_seconds.map(Duration::from_secs));
+    let ended = if hook.container.is_some() {
+        gate::open(steps.folders.root(), &hook.name, &program, own, place).await
+    } else {
+        program.env.extend(own.into_iter().map(|(name, value)| (name.into(), value.into())));
+        process::run(&program, place).await
+    };
+    let ended = ended.map_err(failed)?;
+    if ended.timed_out {
+        let message = format!("it was stopped after its limit of {}s", hook.timeout_seconds.unwrap_or_default());
+        return Err(Failure { code: ended.code, reason: reason::TIMED_OUT, message });
+    }
+    steps.judge(hook.step, ended, &[0]).map(drop)
+}
+
+fn write_script(steps: &Steps, hook: &JobHook) -> std::io::Result<PathBuf> {
+    let path = steps.folders.hooks().join(&hook.name);
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o700).open(&path)?;
+    file.write_all(hook.script.as_bytes())?;
+    Ok(path)
+}

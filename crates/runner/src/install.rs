@@ -1,0 +1,44 @@
+//! Brings the runner into a pod whose image does not have it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::{fs, io};
+
+/// Puts this executable into `folder` as `knoll`: as a hard link where that is possible, else as a copy.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub fn install(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let target = folder.join("knoll");
+    match fs::remove_file(&target) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let own = std::env::current_exe()?;
+    // A link shares its mode with the original, so it serves only where that can be run by everybody already.
+    let runnable = fs::metadata(&own)?.permissions().mode() & 0o555 == 0o555;
+    if runnable && fs::hard_link(&own, &target).is_ok() {
+        return Ok(());
+    }
+    fs::copy(&own, &target)?;
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o755))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn the_executable_is_there_and_can_be_run_also_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let bin = folder.path().join("a/bin");
+        install(&bin).unwrap();
+        install(&bin).unwrap();
+        let meta = fs::metadata(bin.join("knoll")).unwrap();
+        assert_eq!(meta.len(), fs::metadata(std::env::current_exe().unwrap()).unwrap().len());
+        assert_eq!(meta.permissions().mode() & 0o555, 0o555);
+    }
+}

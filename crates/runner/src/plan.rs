@@ -1,0 +1,154 @@
+//! What a plan would do, in numbers and addresses.
+//!
+//! Only addresses and actions are taken from terraform's description of a plan. Its values, of which some are sensitive,
+//! are not even parsed into anything that could be printed.
+
+use knoll_api::run::{ChangeAction, PlanSummary, ResourceChange};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use sha2::{Digest, Sha256};
+
+#[derive(Deserialize)]
+struct Description {
+    #[serde(default)]
+    resource_changes: Vec<Resource>,
+}
+
+#[derive(Deserialize)]
+struct Resource {
+    address: String,
+    previous_address: Option<String>,
+    change: Change,
+}
+
+#[derive(Deserialize)]
+struct Change {
+    #[serde(default)]
+    actions: Vec<String>,
+    importing: Option<IgnoredAny>,
+}
+
+/// `sha256:` and the hash of `bytes`.
+pub fn digest(bytes: &[u8]) -> String {
+    let hash = Sha256::digest(bytes);
+    let mut text = String::with_capacity(7 + 64);
+    text.push_str("sha256:");
+    for byte in hash {
+        text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
+        text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
+    }
+    text
+}
+
+/// Counts what `description`, the output of `terraform show -json` for a plan, would do.
+///
+/// # Errors
+/// When it is no such output.
+pub fn summarize(description: &[u8], digest: String, changes: bool) -> Result<PlanSummary, serde_json::Error> {
+    let description: Description = serde_json::from_slice(description)?;
+    let mut summary = PlanSummary { digest: Some(digest), changes, ..PlanSummary::default() };
+    for resource in description.resource_changes {
+        let Some(action) = action(&resource) else {
+            continue;
+        };
+        match action {
+            ChangeAction::Create => summary.add += 1,
+            ChangeAction::Update => summary.change += 1,
+            ChangeAction::Delete => summary.destroy += 1,
+            ChangeAction::Replace => {
+                summary.add += 1;
+                summary.destroy += 1;
+            }
+            ChangeAction::Import | ChangeAction::Move | ChangeAction::Forget | ChangeAction::Read => {}
+        }
+        if summary.resources.len() < PlanSummary::MAX_RESOURCES {
+            summary.resources.push(ResourceChange { address: resource.address, action });
+        } else {
+            summary.omitted += 1;
+        }
+    }
+    Ok(summary)
+}
+
+/// What would be done to a resource; nothing for those that stay as they are, and for reads, which change nothing.
+fn action(resource: &Resource) -> Option<ChangeAction> {
+    let actions: Vec<&str> = resource.change.actions.iter().map(String::as_str).collect();
+    match actions[..] {
+        ["create"] => Some(ChangeAction::Create),
+        ["update"] => Some(ChangeAction::Update),
+        ["delete"] => Some(ChangeAction::Delete),
+        ["delete", "create"] | ["create", "delete"] => Some(ChangeAction::Replace),
+        ["forget"] => Some(ChangeAction::Forget),
+        // OpenTofu and terraform spell a forgotten object that is created anew in this way.
+        ["create", "forget"] | ["forget", "create"] => Some(ChangeAction::Create),
+        ["no-op"] if resource.change.importing.is_some() => Some(ChangeAction::Import),
+        ["no-op"] if resource.previous_address.is_some() => Some(ChangeAction::Move),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn change(address: &str, actions: &[&str]) -> serde_json::Value {
+        json!({"address": address, "mode": "managed", "change": {
+            "actions": actions, "before": null, "after": {"password": "hunter2"}, "after_sensitive": {"password": true}}})
+    }
+
+    fn summary(changes: Vec<serde_json::Value>) -> PlanSummary {
+        let description = json!({"format_version": "1.2", "resource_changes": changes});
+        summarize(description.to_string().as_bytes(), "sha256:1".into(), true).unwrap()
+    }
+
+    #[test]
+    fn each_action_is_counted_as_terraform_counts_it() {
+        let rows: &[(&[&str], (u32, u32, u32), Option<ChangeAction>)] = &[
+            (&["create"], (1, 0, 0), Some(ChangeAction::Create)),
+            (&["update"], (0, 1, 0), Some(ChangeAction::Update)),
+            (&["delete"], (0, 0, 1), Some(ChangeAction::Delete)),
+            (&["delete", "create"], (1, 0, 1), Some(ChangeAction::Replace)),
+            (&["create", "delete"], (1, 0, 1), Some(ChangeAction::Replace)),
+            (&["forget"], (0, 0, 0), Some(ChangeAction::Forget)),
+            (&["no-op"], (0, 0, 0), None),
+            (&["read"], (0, 0, 0), None),
+        ];
+        for (actions, counts, expect) in rows {
+            let summary = summary(vec![change("a.b", actions)]);
+            assert_eq!((summary.add, summary.change, summary.destroy), *counts, "{actions:?}");
+            assert_eq!(summary.resources.first().map(|resource| resource.action), *expect, "{actions:?}");
+        }
+    }
+
+    #[test]
+    fn moved_and_imported_resources_are_named() {
+        let mut moved = change("a.new", &["no-op"]);
+        moved["previous_address"] = json!("a.old");
+        let mut imported = change("a.b", &["no-op"]);
+        imported["change"]["importing"] = json!({"id": "i-1"});
+        let actions: Vec<_> = summary(vec![moved, imported]).resources.iter().map(|resource| resource.action).collect();
+        assert_eq!(actions, [ChangeAction::Move, ChangeAction::Import]);
+    }
+
+    #[test]
+    fn no_value_gets_into_the_summary() {
+        let text = serde_json::to_string(&summary(vec![change("a.b", &["create"])])).unwrap();
+        assert!(!text.contains("hunter2") && text.contains("a.b"), "{text}");
+    }
+
+    #[test]
+    fn more_resources_than_a_status_holds_are_counted() {
+        let many = (0..PlanSummary::MAX_RESOURCES + 5).map(|n| change(&format!("a.b[{n}]"), &["create"])).collect();
+        let summary = summary(many);
+        assert_eq!((summary.resources.len(), summary.omitted, summary.add), (PlanSummary::MAX_RESOURCES, 5, 105));
+    }
+
+    #[test]
+    fn the_digest_is_that_of_sha256sum() {
+        assert_eq!(digest(b"abc"), "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

@@ -1,0 +1,133 @@
+//! Tells the hub how far the run is.
+//!
+//! Each report is the whole picture, so reports can be repeated and left out: one is under way at a time, and what changed
+//! meanwhile goes into the next. The steps do not wait for reports; only the last one, which ends the run, is awaited.
+
+use bytes::Bytes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use knoll_api::run::PlanSummary;
+use knoll_api::step::{StepName, StepState, StepStatus};
+use knoll_api::wire::{Exit, Progress, ProgressReply, path};
+use reqwest::Method;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+
+use crate::hub::{self, Hub};
+use crate::stop::{Reason, Stop};
+
+/// The picture of the run. What is changed in it is sent when it is announced, so that what changes at the same time is
+/// one report.
+pub struct Reporter {
+    picture: watch::Sender<Progress>,
+    /// Ends with the report that has an exit.
+    sender: Mutex<JoinHandle<Result<(), hub::Error>>>,
+}
+
+impl Reporter {
+    /// Starts from what earlier pods of the run reported.
+    pub fn start(earlier: Vec<StepStatus>, hub: Hub, stop: Stop) -> Self {
+        let (picture, changes) = watch::channel(Progress { steps: earlier, ..Progress::default() });
+        let sender = Mutex::new(tokio::spawn(send_changes(changes, hub, stop)));
+        Reporter { picture, sender }
+    }
+
+    /// Sends the picture as it is now.
+    pub fn announce(&self) {
+        self.picture.send_modify(|now| now.sequence += 1);
+    }
+
+    /// A step starts.
+    pub fn started(&self, name: StepName, log_offset: u64) {
+        self.note(|now| {
+            now.steps.retain(|step| step.name != name);
+            now.steps.push(StepStatus::started(name, now_micros(), log_offset));
+        });
+    }
+
+    /// The step that runs is tried once more, because of `message`. Announced at once.
+    pub fn tried_again(&self, name: StepName, exit_code: Option<i32>, message: String) {
+        self.step(name, |step| {
+            step.attempts += 1;
+            step.exit_code = exit_code;
+            step.message = Some(message);
+        });
+        self.announce();
+    }
+
+    /// A step ends.
+    pub fn ended(&self, name: StepName, state: StepState, exit_code: Option<i32>, message: Option<String>) {
+        self.step(name, |step| {
+            step.state = state;
+            step.finished_at = state.is_finished().then(now_micros);
+            step.exit_code = exit_code;
+            step.message = message;
+        });
+    }
+
+    /// What the plan would do is known.
+    pub fn planned(&self, plan: PlanSummary) {
+        self.note(|now| now.plan = Some(plan));
+    }
+
+    /// A client has attached. Announced at once.
+    pub fn attached(&self) {
+        self.note(|now| now.attached = true);
+        self.announce();
+    }
+
+    /// Sends the last report; returns when the hub has it.
+    ///
+    /// # Errors
+    /// When the hub refuses it.
+    pub async fn finish(&self, exit: Exit) -> Result<(), hub::Error> {
+        self.note(|now| now.exit = Some(exit));
+        self.announce();
+        let mut sender = self.sender.lock().await;
+        // The task does not panic; if it did, its report is as good as sent: nobody is left to send it.
+        (&mut *sender).await.unwrap_or(Ok(()))
+    }
+
+    fn step(&self, name: StepName, change: impl FnOnce(&mut StepStatus)) {
+        self.note(|now| {
+            if let Some(step) = now.steps.iter_mut().find(|step| step.name == name) {
+                change(step);
+            }
+        });
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Progress)) {
+        self.picture.send_if_modified(|now| {
+            change(now);
+            false
+        });
+    }
+}
+
+/// Kubernetes keeps microseconds.
+fn now_micros() -> MicroTime {
+    let now = jiff::Timestamp::now();
+    MicroTime(jiff::Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now))
+}
+
+async fn send_changes(mut changes: watch::Receiver<Progress>, hub: Hub, stop: Stop) -> Result<(), hub::Error> {
+    while changes.changed().await.is_ok() {
+        let picture = changes.borrow_and_update().clone();
+        match send(&hub, &picture).await {
+            Ok(_) if picture.exit.is_some() => break,
+            Ok(ProgressReply { cancel: true }) => stop.request_once(Reason::Cancelled),
+            Ok(ProgressReply { cancel: false }) => {}
+            Err(error) => {
+                stop.request_once(Reason::Fenced(error.to_string()));
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn send(hub: &Hub, picture: &Progress) -> Result<ProgressReply, hub::Error> {
+    const WHAT: &str = "the progress";
+    let content = serde_json::to_vec(picture).map_err(|source| hub::Error::Answer { what: WHAT, source })?;
+    let answer = hub.send(WHAT, Method::PUT, path::PROGRESS, Bytes::from(content)).await?;
+    serde_json::from_slice(&answer).map_err(|source| hub::Error::Answer { what: WHAT, source })
+}

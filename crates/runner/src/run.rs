@@ -1,0 +1,210 @@
+//! One run, from its job to its exit code.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use knoll_api::names::reason;
+use knoll_api::step::{StepName, StepState};
+use knoll_api::wire::{Exit, Job, env, path};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::console::Console;
+use crate::hub::{self, Hub};
+use crate::log::Log;
+use crate::process::{Grace, Program};
+use crate::progress::Reporter;
+use crate::redact::Redactor;
+use crate::setup::{self, Folders, Material};
+use crate::state::{Keeper, Snapshot};
+use crate::steps::{Failure, Steps};
+use crate::stop::{Reason, Stop};
+use crate::terminal::Terminal;
+use crate::{cancel, gate, plan, tool};
+
+/// Where the runner finds its hub and its place to work.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The hub's address.
+    pub hub_url: String,
+    /// The hub's certificate authority (PEM); without it the hub must speak plain HTTP or have a public certificate.
+    pub hub_ca: Option<String>,
+    /// The file of the token to show to the hub.
+    pub token_file: PathBuf,
+    /// The run's own folder.
+    pub work_dir: PathBuf,
+    /// Terraform's plugin cache.
+    pub plugin_cache: Option<PathBuf>,
+    /// How fast terraform is stopped.
+    pub grace: Grace,
+}
+
+/// A part of the configuration is missing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the environment variable `{0}` is not set; `knoll runner` is made to run in a Run's pod")]
+pub struct ConfigError(&'static str);
+
+impl Config {
+    /// Reads the configuration from the environment, through `get`.
+    ///
+    /// # Errors
+    /// When a variable is missing.
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let required = |name: &'static str| get(name).filter(|value| !value.is_empty()).ok_or(ConfigError(name));
+        Ok(Config {
+            hub_url: required(env::HUB_URL)?,
+            hub_ca: get(env::HUB_CA).filter(|value| !value.is_empty()),
+            token_file: required(env::TOKEN_FILE)?.into(),
+            work_dir: required(env::WORK_DIR)?.into(),
+            plugin_cache: get(env::PLUGIN_CACHE).filter(|value| !value.is_empty()).map(PathBuf::from),
+            grace: Grace::default(),
+        })
+    }
+}
+
+/// The exit code of a runner that was stopped before it had a job, as a shell has it for SIGTERM.
+const TERMINATED: i32 = 143;
+
+/// Runs the job of this pod. The exit code is terraform's own.
+pub async fn run(config: Config) -> ExitCode {
+    match try_run(&config).await {
+        Ok(exit) => ExitCode::from(u8::try_from(exit.code).unwrap_or(1)),
+        Err(error) => {
+            // Where the kubelet takes a container's last words from.
+            eprintln!("knoll: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn try_run(config: &Config) -> Result<Exit, hub::Error> {
+    let stop = Stop::default();
+    let _signals = stop.on_signals();
+    let hub = Hub::new(&config.hub_url, config.hub_ca.as_deref(), config.token_file.clone())?;
+    let job: Arc<Job> = tokio::select! {
+        job = hub.get_json("the job", path::JOB) => Arc::new(job?),
+        // Nothing has begun, so there is nothing to report.
+        () = stop.requested() => return Ok(Exit { code: TERMINATED, ..Exit::default() }),
+    };
+    if job.cancel {
+        stop.request_once(Reason::Cancelled);
+    }
+    let log = Log::new(job.log_offset);
+    let _log = AbortOnDropHandle::new(tokio::spawn(log.clone().deliver(hub.clone())));
+    let redactor =
+        Redactor::new(job.variables.iter().filter(|variable| variable.sensitive).map(|variable| &variable.value));
+    let console = Console::new(log.clone(), redactor);
+    let reporter = Arc::new(Reporter::start(job.earlier_steps.clone(), hub.clone(), stop.clone()));
+    reporter.started(StepName::Setup, console.offset());
+    let prepared = async {
+        // The module is fetched while the client is on its way.
+        let (terminal, material) = tokio::join!(attach(&job, &stop, &reporter), fetch(&job, &hub));
+        prepare(config, &job, material?, &hub, &console, terminal, &stop, &reporter)
+    };
+    let exit = match prepared.await {
+        Ok(steps) => {
+            reporter.ended(StepName::Setup, StepState::Succeeded, None, None);
+            let _cancel = AbortOnDropHandle::new(tokio::spawn(cancel::listen(hub.clone(), stop.clone())));
+            let exit = steps.run().await;
+            gate::close(&config.work_dir);
+            exit
+        }
+        Err(failure) => {
+            gate::close(&config.work_dir);
+            let message = console.redact(&failure.message);
+            console.line(&format!("knoll: {message}")).await;
+            reporter.ended(StepName::Setup, StepState::Failed, None, Some(message.clone()));
+            Exit { code: failure.code, reason: Some(failure.reason.to_owned()), message: Some(message) }
+        }
+    };
+    let exit = Exit { message: exit.message.map(|message| console.redact(&message)), ..exit };
+    log.flush().await;
+    reporter.finish(exit.clone()).await?;
+    Ok(exit)
+}
+
+/// Waits for a client to attach, if the run has to, before anything is printed. Without one the run goes on alone.
+async fn attach(job: &Job, stop: &Stop, reporter: &Reporter) -> Option<Terminal> {
+    let limit = Duration::from_secs(job.attach_timeout_seconds?);
+    let terminal = match Terminal::open() {
+        Ok(terminal) => terminal?,
+        Err(error) => {
+            tracing::warn!(%error, "the terminal cannot be used; the run goes on without");
+            return None;
+        }
+    };
+    // The client attaches when it sees that the runner is there.
+    reporter.announce();
+    tokio::select! {
+        waited = tokio::time::timeout(limit, terminal.attached()) => waited.ok()?,
+        () = stop.requested() => return None,
+    }
+    reporter.attached();
+    Some(terminal)
+}
+
+/// All that the hub has for this run.
+async fn fetch(job: &Job, hub: &Hub) -> Result<Material, Failure> {
+    let get = async |wanted: bool, what, path, reason| match wanted {
+        true => hub.get(what, path).await.map_err(|error| Failure::new(reason, error.sentence())),
+        false => Ok(None),
+    };
+    let (bundle, state, plan) = tokio::try_join!(
+        get(true, "the module", path::BUNDLE, reason::SOURCE_FAILED),
+        get(job.managed_state, "the state", path::STATE, reason::STEP_FAILED),
+        get(job.plan_digest.is_some(), "the plan", path::PLAN, reason::STEP_FAILED),
+    )?;
+    Ok(Material { bundle, state, plan })
+}
+
+/// Puts everything in place for the steps.
+#[allow(clippy::too_many_arguments, reason = "the parts of a run come together here and nowhere else")]
+fn prepare(
+    config: &Config,
+    job: &Arc<Job>,
+    material: Material,
+    hub: &Hub,
+    console: &Console,
+    terminal: Option<Terminal>,
+    stop: &Stop,
+    reporter: &Arc<Reporter>,
+) -> Result<Steps, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::new(reason::STEP_FAILED, error);
+    if let Some(wanted) = &job.plan_digest
+        && material.plan.as_ref().map(|plan| plan::digest(plan)).as_ref() != Some(wanted)
+    {
+        let message = format!("the stored plan is not the approved one, `{wanted}`; run again for a new plan");
+        return Err(Failure::new(reason::DIGEST_MISMATCH, message));
+    }
+    let folders = Folders::new(&config.work_dir);
+    setup::prepare(job, &material, &folders).map_err(|error| failed(&error))?;
+    let env =
+        setup::environment(job, &folders, config.plugin_cache.as_deref(), terminal.is_some(), std::env::vars_os())
+            .map_err(|error| failed(&error))?;
+    let search = env.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
+    let file = tool::find(job.tool, &search).map_err(|error| failed(&error))?;
+    let keeper = match &material.state {
+        _ if !job.managed_state => None,
+        state => {
+            let known = match state {
+                None => None,
+                Some(content) => Some(Snapshot::parse(content.clone()).map_err(|error| failed(&error))?),
+            };
+            Some(Keeper::start(&folders.state(), known, hub.clone()).map_err(|error| failed(&error))?)
+        }
+    };
+    Ok(Steps {
+        job: Arc::clone(job),
+        program: Program { file, args: Vec::new(), env, folder: folders.module() },
+        folders,
+        plugin_cache: config.plugin_cache.clone(),
+        console: console.clone(),
+        hub: hub.clone(),
+        keeper,
+        reporter: Arc::clone(reporter),
+        terminal,
+        stop: stop.clone(),
+        grace: config.grace,
+    })
+}

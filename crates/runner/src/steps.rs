@@ -1,0 +1,437 @@
+//! Runs the steps of a job, one after the other.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use knoll_api::names::reason;
+use knoll_api::run::{Operation, PlanSummary};
+use knoll_api::step::{StepName, StepState};
+use knoll_api::wire::{Exit, Job, path};
+use reqwest::Method;
+use tokio::task::JoinHandle;
+
+use crate::console::Console;
+use crate::hub::Hub;
+use crate::plan;
+use crate::process::{self, Ended, Grace, Place, Program};
+use crate::progress::Reporter;
+use crate::setup::Folders;
+use crate::state::Keeper;
+use crate::stop::{Reason, Stop};
+use crate::terminal::Terminal;
+use crate::{hooks, plugins, tool};
+
+/// The exit code of a run that was stopped, as a shell has it for SIGINT.
+const STOPPED: i32 = 130;
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+
+/// All that the steps of a run work with.
+pub struct Steps {
+    /// What to do.
+    pub job: Arc<Job>,
+    /// Where things are.
+    pub folders: Folders,
+    /// Terraform or tofu, with its environment and folder; arguments are added.
+    pub program: Program,
+    /// Terraform's plugin cache, which other runs use too.
+    pub plugin_cache: Option<PathBuf>,
+    /// Where output goes.
+    pub console: Console,
+    /// Where plans and lock files go.
+    pub hub: Hub,
+    /// Watches the state; absent when the module keeps it elsewhere.
+    pub keeper: Option<Keeper>,
+    /// Is told of each step.
+    pub reporter: Arc<Reporter>,
+    /// The terminal of a client that may type.
+    pub terminal: Option<Terminal>,
+    /// Says when to stop.
+    pub stop: Stop,
+    /// How fast terraform is stopped.
+    pub grace: Grace,
+}
+
+/// Why a run does not go on.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit code of what failed.
+    pub code: i32,
+    /// One word for a condition.
+    pub reason: &'static str,
+    /// A sentence or terraform's own message.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure that is not terraform's.
+    pub fn new(reason: &'static str, message: impl ToString) -> Self {
+        Failure { code: 1, reason, message: message.to_string() }
+    }
+}
+
+/// A plan that was made or fetched.
+struct Planned {
+    digest: String,
+    changes: bool,
+    /// Makes the summary while the next steps go on.
+    summary: Option<JoinHandle<()>>,
+}
+
+impl Steps {
+    /// Runs every step after `setup`, and makes sure that the hub has the state that is left, whatever happened.
+    pub async fn run(&self) -> Exit {
+        let mut planned = None;
+        let mut uploads = Vec::new();
+        let mut end = self.steps(&mut planned, &mut uploads).await;
+        if let Some(summary) = planned.as_mut().and_then(|planned| planned.summary.take()) {
+            let _ = summary.await;
+        }
+        for upload in uploads {
+            let _ = upload.await;
+        }
+        if let (Ok(()), Some(planned)) = (&end, &planned)
+            && self.is_reviewed()
+        {
+            end = self.store_plan(planned).await;
+        }
+        // A state that is not saved is worse than anything that happened before.
+        match self.settle().await.and(end) {
+            Ok(()) => Exit::default(),
+            Err(Failure { code, reason, message }) => {
+                Exit { code: if code == 0 { 1 } else { code }, reason: Some(reason.to_owned()), message: Some(message) }
+            }
+        }
+    }
+
+    async fn steps(&self, planned: &mut Option<Planned>, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
+        for &step in self.job.steps.iter().filter(|step| **step != StepName::Setup) {
+            self.step(step, planned, uploads).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether another pod applies the plan of this one, when a person has agreed.
+    fn is_reviewed(&self) -> bool {
+        let applies = matches!(self.job.operation, Operation::Apply | Operation::Destroy | Operation::Refresh);
+        applies && !self.job.steps.contains(&StepName::Apply)
+    }
+
+    async fn step(
+        &self,
+        step: StepName,
+        planned: &mut Option<Planned>,
+        uploads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<(), Failure> {
+        if let Some(failure) = self.stopped() {
+            return Err(failure);
+        }
+        self.reporter.started(step, self.console.offset());
+        let applies = matches!(step, StepName::PreApply | StepName::Apply | StepName::PostApply);
+        if applies && planned.as_ref().is_some_and(|planned| !planned.changes) {
+            // Terraform refuses to apply a plan without changes.
+            self.reporter.ended(step, StepState::Skipped, None, Some("The plan changes nothing.".to_owned()));
+            return Ok(());
+        }
+        if !matches!(step, StepName::Setup | StepName::Review | StepName::Outputs) {
+            // The others take no time, and go with the next report.
+            self.reporter.announce();
+        }
+        let result = match step {
+            StepName::Setup | StepName::Review => Ok(()),
+            StepName::Init => self.init(uploads).await,
+            StepName::Plan => self.plan().await.map(|made| *planned = Some(made)),
+            StepName::Apply => self.apply(planned.as_ref()).await,
+            StepName::Command => self.command().await,
+            StepName::Outputs => self.settle().await,
+            StepName::PreInit
+            | StepName::PostInit
+            | StepName::PrePlan
+            | StepName::PostPlan
+            | StepName::PreApply
+            | StepName::PostApply => hooks::run(self, step).await,
+        };
+        match &result {
+            Ok(()) => self.reporter.ended(step, StepState::Succeeded, Some(0), None),
+            Err(failure) => {
+                let cancelled = failure.reason == reason::CANCELLED;
+                let state = if cancelled { StepState::Cancelled } else { StepState::Failed };
+                let message = self.console.redact(&failure.message);
+                self.reporter.ended(step, state, Some(failure.code), Some(message));
+            }
+        }
+        result
+    }
+
+    async fn init(&self, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
+        let _plugins = match &self.plugin_cache {
+            None => None,
+            Some(cache) => {
+                let lock_file = self.job.lock_file.as_deref();
+                Some(plugins::enter(cache, &self.folders.module(), lock_file, &self.console).await)
+            }
+        };
+        match self.attempts(StepName::Init, &["init".into(), self.input()], &[0]).await {
+            Ok(_) => {}
+            Err(failure) if tool::is_version_failure(&failure.message) => {
+                let wanted = self.job.version.as_deref().unwrap_or_default();
+                let mismatch = tool::check(self.job.tool, wanted, &self.program).await;
+                return Err(match mismatch {
+                    Ok(()) => failure,
+                    Err(error) => Failure { message: error.to_string(), ..failure },
+                });
+            }
+            Err(failure) => return Err(failure),
+        }
+        // Without providers there is no lock file.
+        if let Ok(lock_file) = std::fs::read(self.folders.lock_file())
+            && Some(lock_file.as_slice()) != self.job.lock_file.as_ref().map(String::as_bytes)
+        {
+            let hub = self.hub.clone();
+            uploads.push(tokio::spawn(async move {
+                let sent = hub.send("the lock file", Method::PUT, path::LOCK, lock_file.into()).await;
+                if let Err(error) = sent {
+                    tracing::warn!(%error, "the lock file is not kept");
+                }
+            }));
+        }
+        Ok(())
+    }
+
+    async fn plan(&self) -> Result<Planned, Failure> {
+        let mut args: Vec<OsString> = vec!["plan".into(), self.input(), "-detailed-exitcode".into()];
+        let mut out = OsString::from("-out=");
+        out.push(self.folders.plan());
+        args.push(out);
+        match self.job.operation {
+            Operation::Destroy => args.push("-destroy".into()),
+            Operation::Refresh => args.push("-refresh-only".into()),
+            Operation::Plan | Operation::Apply | Operation::Command => {}
+        }
+        args.extend(self.job.targets.iter().map(|target| OsString::from(format!("-target={target}"))));
+        args.extend(self.job.replace.iter().map(|replace| OsString::from(format!("-replace={replace}"))));
+        // 2 says that there are changes.
+        let ended = self.attempts(StepName::Plan, &args, &[0, 2]).await?;
+        let bytes = self.read_plan()?;
+        let digest = plan::digest(&bytes);
+        let changes = ended.code == 2;
+        // Until it is described, the plan is known by its digest.
+        self.reporter.planned(PlanSummary { digest: Some(digest.clone()), changes, ..PlanSummary::default() });
+        let mut planned = Planned { digest, changes, summary: None };
+        if changes {
+            let summary = summarize(self.program.clone(), self.folders.clone(), planned.digest.clone());
+            let (reporter, console) = (Arc::clone(&self.reporter), self.console.clone());
+            planned.summary = Some(tokio::spawn(async move {
+                match summary.await {
+                    Ok(summary) => reporter.planned(summary),
+                    Err(error) => console.line(&format!("knoll: the plan cannot be summarized: {error}")).await,
+                }
+            }));
+        }
+        // A hook that looks at the plan finds it described; an apply goes on beside that.
+        if self.job.steps.contains(&StepName::PostPlan)
+            && let Some(summary) = planned.summary.take()
+        {
+            let _ = summary.await;
+        }
+        Ok(planned)
+    }
+
+    /// Hands the plan to the hub, so that exactly these bytes can be applied by another pod.
+    async fn store_plan(&self, planned: &Planned) -> Result<(), Failure> {
+        if !planned.changes {
+            return Ok(());
+        }
+        let bytes = self.verified_plan(&planned.digest)?;
+        let sent = self.hub.send("the plan", Method::PUT, path::PLAN, bytes).await;
+        sent.map(drop).map_err(|error| Failure::new(reason::STEP_FAILED, error))
+    }
+
+    async fn apply(&self, planned: Option<&Planned>) -> Result<(), Failure> {
+        // What was approved, or what this pod planned: nothing else is applied.
+        let digest = self.job.plan_digest.as_ref().or(planned.map(|planned| &planned.digest));
+        let Some(digest) = digest else {
+            return Err(Failure::new(reason::STEP_FAILED, "there is no plan to apply"));
+        };
+        self.verified_plan(digest)?;
+        let args = ["apply".into(), self.input(), self.folders.plan().into_os_string()];
+        self.attempts(StepName::Apply, &args, &[0]).await?;
+        Ok(())
+    }
+
+    async fn command(&self) -> Result<(), Failure> {
+        let command = self.job.command.as_deref().unwrap_or_default();
+        let mut program = self.program.clone();
+        if command == "sh" {
+            program.file = "sh".into();
+        } else {
+            if let Some(wanted) = &self.job.version
+                && !self.job.steps.contains(&StepName::Init)
+            {
+                tool::check(self.job.tool, wanted, &self.program)
+                    .await
+                    .map_err(|error| Failure::new(reason::STEP_FAILED, error))?;
+            }
+            program.args.extend(command.split_whitespace().map(OsString::from));
+        }
+        program.args.extend(self.job.args.iter().map(OsString::from));
+        let ended = self.process(StepName::Command, &program).await?;
+        self.judge(StepName::Command, ended, &[0]).map(drop)
+    }
+
+    /// Runs terraform with `args`, as often as the step may be tried, until it ends with one of the `good` codes.
+    async fn attempts(&self, step: StepName, args: &[OsString], good: &[i32]) -> Result<Ended, Failure> {
+        let mut program = self.program.clone();
+        program.args.extend_from_slice(args);
+        // An apply that failed may have done half of its work: its plan is stale.
+        let most = if step == StepName::Apply { 1 } else { self.job.retry.get(&step).copied().unwrap_or(1) };
+        let mut pause = Duration::from_millis(self.job.retry_backoff_millis);
+        for attempt in 1.. {
+            let ended = self.process(step, &program).await?;
+            match self.judge(step, ended, good) {
+                Ok(ended) => return Ok(ended),
+                Err(failure) if attempt >= most || !may_pass(&failure) => return Err(failure),
+                Err(failure) => {
+                    self.console.line(&format!("knoll: {step} failed, attempt {attempt} of {most}")).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = self.stop.requested() => {}
+                    }
+                    if let Some(stopped) = self.stopped() {
+                        return Err(stopped);
+                    }
+                    self.reporter.tried_again(step, Some(failure.code), self.console.redact(&failure.message));
+                    pause = (pause * 2).min(LONGEST_BACKOFF);
+                }
+            }
+        }
+        Err(Failure::new(reason::STEP_FAILED, format!("{step} was never tried")))
+    }
+
+    /// Runs one process to its end, with the step's limit.
+    pub(crate) async fn process(&self, step: StepName, program: &Program) -> Result<Ended, Failure> {
+        let limit = self.job.timeouts.get(&step).copied().map(Duration::from_secs);
+        let running = process::run(program, self.place(limit));
+        let ended = match &self.keeper {
+            None => running.await,
+            Some(keeper) => {
+                let mut running = std::pin::pin!(running);
+                tokio::select! {
+                    ended = &mut running => ended,
+                    refused = keeper.refused() => {
+                        // Nothing that terraform does from here on could be remembered.
+                        self.stop.request_once(Reason::Fenced(refused.to_string()));
+                        running.await
+                    }
+                }
+            }
+        };
+        ended.map_err(|error| {
+            Failure::new(reason::STEP_FAILED, format!("cannot run `{}`: {error}", program.file.display()))
+        })
+    }
+
+    /// Whether terraform may ask: only where somebody can answer.
+    fn input(&self) -> OsString {
+        format!("-input={}", self.terminal.is_some()).into()
+    }
+
+    /// Where the processes of this run run.
+    pub(crate) fn place(&self, limit: Option<Duration>) -> Place<'_> {
+        let (console, terminal, stop) = (&self.console, self.terminal.as_ref(), &self.stop);
+        Place { console, terminal, stop, grace: self.grace, limit }
+    }
+
+    /// What the end of a process means for the run.
+    pub(crate) fn judge(&self, step: StepName, ended: Ended, good: &[i32]) -> Result<Ended, Failure> {
+        if ended.timed_out {
+            let limit = self.job.timeouts.get(&step).copied().unwrap_or_default();
+            let message = format!("{step} was stopped after its limit of {limit}s\n{}", ended.message);
+            return Err(Failure { code: ended.code, reason: reason::TIMED_OUT, message });
+        }
+        // What succeeded in spite of being asked to stop has succeeded.
+        if good.contains(&ended.code) {
+            return Ok(ended);
+        }
+        if let Some(stopped) = self.stopped() {
+            return Err(Failure { code: ended.code, ..stopped });
+        }
+        let message = match ended.code {
+            code if code > 128 && ended.message.is_empty() => {
+                format!("{step} was ended by signal {}", code - 128)
+            }
+            code if code > 128 => format!("{step} was ended by signal {}\n{}", code - 128, ended.message),
+            code if ended.message.is_empty() => format!("{step} ended with exit code {code}"),
+            _ => ended.message,
+        };
+        Err(Failure { code: ended.code, reason: reason::STEP_FAILED, message })
+    }
+
+    fn stopped(&self) -> Option<Failure> {
+        let (reason, message) = match self.stop.reason()? {
+            Reason::Cancelled => (reason::CANCELLED, "the run was cancelled".to_owned()),
+            Reason::Terminated => (reason::CANCELLED, "the run's pod was stopped".to_owned()),
+            Reason::Fenced(why) => (reason::STATE_NOT_SAVED, why),
+        };
+        Some(Failure { code: STOPPED, reason, message })
+    }
+
+    /// Waits until the hub has the state that terraform left.
+    async fn settle(&self) -> Result<(), Failure> {
+        match &self.keeper {
+            None => Ok(()),
+            Some(keeper) => match keeper.settle().await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(Failure::new(reason::STATE_NOT_SAVED, error)),
+            },
+        }
+    }
+
+    fn read_plan(&self) -> Result<Bytes, Failure> {
+        std::fs::read(self.folders.plan())
+            .map(Bytes::from)
+            .map_err(|error| Failure::new(reason::STEP_FAILED, format!("cannot read the plan: {error}")))
+    }
+
+    fn verified_plan(&self, expected: &str) -> Result<Bytes, Failure> {
+        let bytes = self.read_plan()?;
+        let found = plan::digest(&bytes);
+        if found == expected {
+            return Ok(bytes);
+        }
+        let message =
+            format!("the plan is `{found}`, not `{expected}`, so it is not applied; run again for a new plan");
+        Err(Failure::new(reason::DIGEST_MISMATCH, message))
+    }
+}
+
+/// Only what the network or a provider may have caused is worth another attempt.
+fn may_pass(failure: &Failure) -> bool {
+    failure.reason == reason::STEP_FAILED && !tool::is_version_failure(&failure.message)
+}
+
+/// Describes the plan; the description also stays in a file, for hooks.
+async fn summarize(program: Program, folders: Folders, digest: String) -> std::io::Result<PlanSummary> {
+    let json = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(folders.plan_json())?;
+    let status = tokio::process::Command::new(&program.file)
+        .args(["show", "-json", "-no-color"])
+        .arg(folders.plan())
+        .env_clear()
+        .envs(&program.env)
+        .current_dir(&program.folder)
+        .stdin(Stdio::null())
+        .stdout(json)
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .status()
+        .await?;
+    if !status.success() {
+        return Err(std::io::Error::other(format!("`show -json` ended with {status}")));
+    }
+    Ok(plan::summarize(&std::fs::read(folders.plan_json())?, digest, true)?)
+}

@@ -1,0 +1,344 @@
+//! The runner with real terraform and a hub in memory.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod attach;
+mod hub;
+
+use std::sync::Arc;
+
+use hub::{Hub, job};
+use knoll_api::hooks::HookFailure;
+use knoll_api::names::reason;
+use knoll_api::run::Operation;
+use knoll_api::step::{StepName, StepState};
+use knoll_api::wire::{Job, JobHook, JobVariable};
+use serde_json::json;
+
+const WHOLE: [StepName; 5] = [StepName::Setup, StepName::Init, StepName::Plan, StepName::Apply, StepName::Outputs];
+
+const THREE: &str = r#"
+resource "terraform_data" "a" { input = "a" }
+resource "terraform_data" "b" { input = terraform_data.a.output }
+resource "terraform_data" "c" { input = terraform_data.b.output }
+output "c" { value = terraform_data.c.output }
+"#;
+
+/// The second resource does something with the shell while the first one exists already.
+fn with_command(command: &str) -> String {
+    format!(
+        r#"
+resource "terraform_data" "first" {{ input = "1" }}
+resource "terraform_data" "second" {{
+  input = terraform_data.first.output
+  provisioner "local-exec" {{ command = "{command}" }}
+}}
+resource "terraform_data" "third" {{ input = terraform_data.second.output }}
+"#
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_reports_its_steps_and_hands_in_each_state() {
+    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", THREE)], None, None).await;
+    let exit = hub.run().await;
+    assert_eq!(exit.code, 0, "{exit:?}\n{}", hub.log());
+    let report = hub.last_report();
+    let steps: Vec<_> = report.steps.iter().map(|step| (step.name, step.state)).collect();
+    assert_eq!(steps, WHOLE.map(|step| (step, StepState::Succeeded)));
+    let plan = report.plan.unwrap();
+    assert_eq!((plan.add, plan.change, plan.destroy, plan.changes), (3, 0, 0, true));
+    assert!(plan.digest.unwrap().starts_with("sha256:"));
+    let serials = hub.serials();
+    assert!(serials.windows(2).all(|pair| pair[0] < pair[1]), "{serials:?}");
+    assert_eq!(hub.resources(), ["a", "b", "c"]);
+    assert_eq!(hub.last_state()["outputs"]["c"]["value"], "a");
+    assert!(hub.log().contains("Apply complete!"));
+    // Each step's output begins where its status says.
+    let offset = usize::try_from(hub.step(StepName::Apply).log_offset.unwrap()).unwrap();
+    assert!(hub.log()[offset..].contains("Creating..."));
+    // Reports are few: one for each step that takes time, and the last one.
+    assert!(hub.told.lock().unwrap().reports.len() <= 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn states_arrive_while_terraform_still_applies() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    let main = with_command(&format!("while [ ! -e {} ]; do sleep 0.02; done", gate.display()));
+    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &main)], None, None).await;
+    let running = tokio::spawn({
+        let hub = Arc::clone(&hub);
+        async move { hub.run().await }
+    });
+    hub.until("the first resource's state", |hub| hub.resources().contains(&"first".to_owned())).await;
+    assert_eq!(hub.last_report().exit, None);
+    std::fs::write(gate, "").unwrap();
+    assert_eq!(running.await.unwrap().code, 0);
+    assert_eq!(hub.resources(), ["first", "second", "third"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_terraform_leaves_the_state_it_had() {
+    let main = with_command("kill -9 $PPID; sleep 30");
+    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &main)], None, None).await;
+    let exit = hub.run().await;
+    assert_eq!(exit.code, 137, "{exit:?}");
+    assert_eq!(exit.reason.as_deref(), Some(reason::STEP_FAILED));
+    assert!(exit.message.unwrap().contains("signal 9"));
+    assert!(hub.resources().contains(&"first".to_owned()));
+    assert_eq!(hub.step(StepName::Apply).state, StepState::Failed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_run_stops_terraform_and_keeps_its_state() {
+    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &with_command("sleep 600"))], None, None).await;
+    let running = tokio::spawn({
+        let hub = Arc::clone(&hub);
+        async move { hub.run().await }
+    });
+    hub.until("the first resource's state", |hub| hub.resources().contains(&"first".to_owned())).await;
+    hub.cancel();
+    let exit = running.await.unwrap();
+    assert_eq!(exit.reason.as_deref(), Some(reason::CANCELLED));
+    assert_ne!(exit.code, 0);
+    assert_eq!(hub.step(StepName::Apply).state, StepState::Cancelled);
+    assert!(hub.resources().contains(&"first".to_owned()));
+    assert!(!hub.resources().contains(&"third".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_state_stops_the_run() {
+    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &with_command("sleep 600"))], None, None).await;
+    hub.told.lock().unwrap().refuse_states = Some("another pod has the workspace");
+    let exit = hub.run().await;
+    assert_eq!(exit.reason.as_deref(), Some(reason::STATE_NOT_SAVED));
+    assert!(exit.message.unwrap().contains("another pod has the workspace"));
+    assert!(hub.serials().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_on_while_the_hub_is_away_and_delivers_afterwards() {
+    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", THREE)], None, None).await;
+    hub.told.lock().unwrap().away = 3;
+    let running = tokio::spawn({
+        let hub = Arc::clone(&hub);
+        async move { hub.run().await }
+    });
+    hub.until("the plan", |hub| hub.last_report().steps.iter().any(|step| step.name == StepName::Plan)).await;
+    hub.told.lock().unwrap().away = 12;
+    assert_eq!(running.await.unwrap().code, 0);
+    assert_eq!(hub.resources(), ["a", "b", "c"]);
+    assert!(hub.log().contains("Apply complete!"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_init_is_tried_again_and_says_why() {
+    let asked = Job { retry: [(StepName::Init, 2)].into(), ..job(Operation::Apply, &WHOLE) };
+    let main = r#"module "x" { source = "./nowhere" }"#;
+    let hub = Hub::start(asked, &[("main.tf", main)], None, None).await;
+    let exit = hub.run().await;
+    assert_eq!(exit.code, 1);
+    let init = hub.step(StepName::Init);
+    assert_eq!((init.state, init.attempts, init.exit_code), (StepState::Failed, 2, Some(1)));
+    let message = init.message.unwrap();
+    assert!(message.starts_with("Error: Unreadable module directory"), "{message}");
+    assert!(!message.contains('\u{1b}') && !message.contains('│'), "{message}");
+    assert_eq!(hub.last_report().steps.len(), 2, "nothing runs after a failure");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_version_than_asked_for_says_what_to_do() {
+    let asked =
+        Job { version: Some("0.13.7".into()), retry: [(StepName::Init, 3)].into(), ..job(Operation::Apply, &WHOLE) };
+    let hub = Hub::start(asked, &[("main.tf", THREE)], None, None).await;
+    let exit = hub.run().await;
+    let message = exit.message.unwrap();
+    assert!(message.contains("asks for terraform 0.13.7, but the run's image has 1."), "{message}");
+    assert!(message.contains("`spec.version`") && message.contains("`spec.image`"), "{message}");
+    assert_eq!(hub.step(StepName::Init).attempts, 1, "another attempt would not help");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_version_asked_for_is_accepted() {
+    let hub = Hub::start(
+        Job { version: Some("1".into()), ..job(Operation::Plan, &WHOLE[..3]) },
+        &[("main.tf", THREE)],
+        None,
+        None,
+    )
+    .await;
+    assert_eq!(hub.run().await.code, 0, "{}", hub.log());
+    assert!(hub.serials().is_empty(), "a plan changes no state");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reviewed_plan_is_applied_byte_for_byte_by_another_pod() {
+    let first = Hub::start(job(Operation::Apply, &WHOLE[..3]), &[("main.tf", THREE)], None, None).await;
+    assert_eq!(first.run().await.code, 0, "{}", first.log());
+    assert!(first.serials().is_empty());
+    let plan = first.told.lock().unwrap().plan.clone().unwrap();
+    let summary = first.last_report().plan.unwrap();
+    assert_eq!(summary.add, 3);
+
+    let steps = [StepName::Setup, StepName::Init, StepName::Apply, StepName::Outputs];
+    let approved = Job { plan_digest: summary.digest, ..job(Operation::Apply, &steps) };
+    let second = Hub::start(approved.clone(), &[("main.tf", THREE)], None, Some(plan.clone())).await;
+    assert_eq!(second.run().await.code, 0, "{}", second.log());
+    assert_eq!(second.resources(), ["a", "b", "c"]);
+
+    let mut other = plan.to_vec();
+    other[10] ^= 1;
+    let third = Hub::start(approved, &[("main.tf", THREE)], None, Some(other.into())).await;
+    let exit = third.run().await;
+    assert_eq!(exit.reason.as_deref(), Some(reason::DIGEST_MISMATCH));
+    assert!(third.serials().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_a_hook_changed_is_not_applied() {
+    let hook = JobHook {
+        name: "tamper".into(),
+        step: StepName::PreApply,
+        script: "echo tampered >> ../plan".into(),
+        container: None,
+        env: Default::default(),
+        timeout_seconds: None,
+        on_failure: HookFailure::Fail,
+    };
+    let steps =
+        [StepName::Setup, StepName::Init, StepName::Plan, StepName::PreApply, StepName::Apply, StepName::Outputs];
+    let hub =
+        Hub::start(Job { hooks: vec![hook], ..job(Operation::Apply, &steps) }, &[("main.tf", THREE)], None, None).await;
+    let exit = hub.run().await;
+    assert_eq!(exit.reason.as_deref(), Some(reason::DIGEST_MISMATCH), "{exit:?}");
+    assert!(hub.serials().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_goes_through_apply_command_and_destroy() {
+    let files = [("main.tf", THREE)];
+    let apply = Hub::start(job(Operation::Apply, &WHOLE), &files, None, None).await;
+    assert_eq!(apply.run().await.code, 0);
+    let state = apply.last_state().to_string();
+
+    let remove = Job {
+        command: Some("state rm".into()),
+        args: vec!["terraform_data.c".into()],
+        ..job(Operation::Command, &[StepName::Setup, StepName::Init, StepName::Command])
+    };
+    let command = Hub::start(remove, &files, Some(state), None).await;
+    assert_eq!(command.run().await.code, 0, "{}", command.log());
+    assert_eq!(command.resources(), ["a", "b"]);
+    let state = command.last_state().to_string();
+
+    let destroy = Hub::start(job(Operation::Destroy, &WHOLE), &files, Some(state), None).await;
+    assert_eq!(destroy.run().await.code, 0, "{}", destroy.log());
+    assert_eq!(destroy.last_report().plan.unwrap().destroy, 2);
+    assert!(destroy.resources().is_empty());
+    let refresh =
+        Hub::start(job(Operation::Refresh, &WHOLE), &files, Some(destroy.last_state().to_string()), None).await;
+    assert_eq!(refresh.run().await.code, 0, "{}", refresh.log());
+    assert_eq!(refresh.step(StepName::Apply).state, StepState::Skipped);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_reach_the_module_and_sensitive_ones_reach_nothing_else() {
+    let main = r#"
+variable "size" { type = number }
+variable "zones" { type = list(string) }
+variable "password" {}
+variable "from_file" {}
+resource "terraform_data" "a" {
+  input = "${var.size} ${join("+", var.zones)} ${var.from_file}"
+  provisioner "local-exec" { command = "echo the password is ${var.password} in $REGION" }
+}
+output "a" { value = terraform_data.a.output }
+"#;
+    let variable = |key: &str, value: serde_json::Value, env, sensitive, expression| JobVariable {
+        key: key.into(),
+        value,
+        env,
+        sensitive,
+        expression,
+    };
+    let asked = Job {
+        variables: vec![
+            variable("size", json!(3), false, false, false),
+            variable("zones", json!("[\"x\", \"y\"]"), false, false, true),
+            variable("password", json!("hunter2"), false, true, true),
+            variable("REGION", json!("north"), true, false, true),
+        ],
+        variable_files: [("more.tfvars".to_owned(), "from_file = \"f\"\n".to_owned())].into(),
+        ..job(Operation::Apply, &WHOLE)
+    };
+    let hub = Hub::start(asked, &[("main.tf", main)], None, None).await;
+    assert_eq!(hub.run().await.code, 0, "{}", hub.log());
+    assert_eq!(hub.last_state()["outputs"]["a"]["value"], "3 x+y f");
+    assert!(hub.log().contains("the password is (sensitive) in north"), "{}", hub.log());
+    assert!(!hub.log().contains("hunter2"));
+    assert!(!serde_json::to_string(&hub.last_report()).unwrap().contains("hunter2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hooks_run_between_the_steps_and_the_one_that_fails_ends_the_run() {
+    let hook = |name: &str, step, script: &str, on_failure| JobHook {
+        name: name.into(),
+        step,
+        script: script.into(),
+        container: None,
+        env: [("WHO".to_owned(), "world".to_owned())].into(),
+        timeout_seconds: None,
+        on_failure,
+    };
+    let steps = [
+        StepName::Setup,
+        StepName::PreInit,
+        StepName::Init,
+        StepName::Plan,
+        StepName::PostPlan,
+        StepName::Apply,
+        StepName::Outputs,
+    ];
+    let asked = Job {
+        hooks: vec![
+            hook("hello", StepName::PreInit, "echo hello $WHO in $KNOLL_STEP of $KNOLL_RUN", HookFailure::Fail),
+            hook("may-fail", StepName::PreInit, "exit 3", HookFailure::Continue),
+            hook("check", StepName::PostPlan, "grep -c '\"create\"' $KNOLL_PLAN_JSON\nfalse\n", HookFailure::Fail),
+        ],
+        ..job(Operation::Apply, &steps)
+    };
+    let hub = Hub::start(asked, &[("main.tf", THREE)], None, None).await;
+    let exit = hub.run().await;
+    assert_eq!(exit.code, 1);
+    assert!(hub.log().contains("hello world in pre-init of run"), "{}", hub.log());
+    assert_eq!(hub.step(StepName::PreInit).state, StepState::Succeeded);
+    let failed = hub.step(StepName::PostPlan);
+    assert_eq!(failed.state, StepState::Failed);
+    assert!(failed.message.unwrap().contains("the hook `check` failed"));
+    assert!(hub.serials().is_empty(), "nothing is applied after a hook that failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_takes_too_long_is_stopped() {
+    let asked = Job { timeouts: [(StepName::Apply, 1)].into(), ..job(Operation::Apply, &WHOLE) };
+    let hub = Hub::start(asked, &[("main.tf", &with_command("sleep 600"))], None, None).await;
+    let exit = hub.run().await;
+    assert_eq!(exit.reason.as_deref(), Some(reason::TIMED_OUT), "{exit:?}");
+    assert!(hub.resources().contains(&"first".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_remains_of_a_working_copy_are_left_behind() {
+    let files = [("main.tf", THREE), ("terraform.tfstate", "{}"), (".terraform/terraform.tfstate", "{}")];
+    let hub = Hub::start(job(Operation::Apply, &WHOLE), &files, None, None).await;
+    assert_eq!(hub.run().await.code, 0, "{}", hub.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_that_declares_a_backend_uses_the_hub_all_the_same() {
+    let main = format!("terraform {{\n  backend \"s3\" {{\n    bucket = \"nowhere\"\n  }}\n}}\n{THREE}");
+    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &main)], None, None).await;
+    assert_eq!(hub.run().await.code, 0, "{}", hub.log());
+    assert_eq!(hub.resources(), ["a", "b", "c"]);
+}
