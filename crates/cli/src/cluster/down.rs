@@ -1,0 +1,45 @@
+//! `knoll down`.
+
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::folder::FolderArgs;
+use crate::style;
+
+/// How long a cluster may take to stop.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The arguments of `knoll down`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    folder: FolderArgs,
+}
+
+/// Stops the cluster and waits until it has stopped.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let folder = args.folder.folder()?;
+    let Some(running) = folder.running()? else {
+        style::say("Not running:", &format!("no cluster in `{}`", folder.path().display()));
+        return Ok(ExitCode::SUCCESS);
+    };
+    let pid = running.pid.context("a cluster is just starting there; try again in a second")?;
+    kill(Pid::from_raw(pid), Signal::SIGTERM).with_context(|| format!("cannot stop process {pid}"))?;
+    let (done, ended) = mpsc::channel();
+    std::thread::spawn(move || done.send(running.wait_until_ended()));
+    match ended.recv_timeout(PATIENCE) {
+        Ok(result) => result.context("cannot tell whether the cluster has stopped")?,
+        Err(_) => bail!(
+            "process {pid} is still stopping after {} s; look at `{}`",
+            PATIENCE.as_secs(),
+            folder.log().display()
+        ),
+    }
+    style::say("Stopped:", &format!("the cluster in `{}` (process {pid})", folder.path().display()));
+    Ok(ExitCode::SUCCESS)
+}

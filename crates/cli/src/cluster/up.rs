@@ -1,0 +1,174 @@
+//! `knoll up`: API server, node, operator and hub in one process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use knoll_embedded::cluster::{Cluster, NODE, Options};
+use knoll_embedded::node::{self, Node};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use super::folder::{Claim, Folder, FolderArgs, Held};
+use super::install;
+use crate::style;
+
+/// The line by which a detached cluster tells its parent that it is ready.
+const READY: &str = "ready";
+
+/// The arguments of `knoll up`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    folder: FolderArgs,
+    /// The port of the API server on 127.0.0.1 (0: any that is free)
+    #[arg(long, env = "KNOLL_PORT", default_value_t = 7443, value_name = "PORT")]
+    port: u16,
+    /// Put the cluster into the background once it is ready
+    #[arg(long, short)]
+    detach: bool,
+    /// Be the background process of `--detach`.
+    #[arg(long, hide = true)]
+    background: bool,
+}
+
+/// Starts the cluster, and stays with it unless it was asked to go into the background.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let folder = args.folder.folder()?;
+    if args.detach {
+        if let Some(running) = folder.running()? {
+            return Ok(already_runs(&folder, running.pid));
+        }
+        return detach(args, &folder);
+    }
+    match folder.claim()? {
+        Claim::Taken { pid } => Ok(already_runs(&folder, pid)),
+        Claim::Ours { held, stale } => {
+            if let Some(pid) = stale {
+                style::note(&format!(
+                    "process {pid} had this cluster and did not stop cleanly; what it answered is kept"
+                ));
+            }
+            stay(args, &folder, held)
+        }
+    }
+}
+
+fn already_runs(folder: &Folder, pid: Option<i32>) -> ExitCode {
+    let process = pid.map_or_else(|| "another process is starting it".to_owned(), |pid| format!("process {pid}"));
+    style::say("Running already:", &format!("the cluster in `{}` ({process})", folder.path().display()));
+    tell(folder);
+    ExitCode::SUCCESS
+}
+
+fn tell(folder: &Folder) {
+    if let Some(address) = folder.address() {
+        style::field("server", &address);
+    }
+    style::field("kubeconfig", &folder.kubeconfig().display().to_string());
+    style::hint(&format!("\nexport KUBECONFIG={}", folder.kubeconfig().display()));
+}
+
+/// Starts this program again in the background and waits until it is ready, or has given up.
+fn detach(args: &Args, folder: &Folder) -> Result<ExitCode> {
+    folder.create()?;
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(folder.log())
+        .with_context(|| format!("cannot write `{}`", folder.log().display()))?;
+    let start = log.metadata().map(|m| m.len()).unwrap_or_default();
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut child = Command::new(program)
+        .args(["up", "--background", "--port", &args.port.to_string(), "--data-dir"])
+        .arg(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        // A Ctrl-C in this terminal is not for the background.
+        .process_group(0)
+        .spawn()
+        .context("cannot start the background process")?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line).context("the background process cannot be read")?;
+    }
+    if line.trim() != READY {
+        let status = child.wait().context("the background process is lost")?;
+        let text = std::fs::read(folder.log()).unwrap_or_default();
+        let from = usize::try_from(start).unwrap_or_default().min(text.len());
+        let said = String::from_utf8_lossy(&text[from..]).trim().trim_start_matches("error: ").to_owned();
+        if said.is_empty() {
+            bail!("the cluster did not start ({status}); look at `{}`", folder.log().display());
+        }
+        bail!("{said}");
+    }
+    style::say("Started:", &format!("the cluster in `{}` (process {})", folder.path().display(), child.id()));
+    tell(folder);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn stay(args: &Args, folder: &Folder, held: Held) -> Result<ExitCode> {
+    let filter = EnvFilter::try_from_env("KNOLL_LOG").unwrap_or_else(|_| EnvFilter::new("info,kube=warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(!args.background).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(serve(args, folder));
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    held.release();
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+async fn serve(args: &Args, folder: &Folder) -> Result<()> {
+    let begun = Instant::now();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let options = Options { data_dir: Some(folder.path().to_owned()), port: args.port, place_pods: true };
+    let cluster = Cluster::start(options).await?;
+    let client = cluster.client();
+    install::crds(&client).await?;
+    let stop = CancellationToken::new();
+    let node = Node::start(client.clone(), node_config(folder)?, stop.child_token()).await?;
+    cluster.server.set_runtime(node.clone());
+    let parts = super::parts::start(client, folder, stop.clone()).await?;
+    cluster.write_kubeconfig(&folder.kubeconfig())?;
+    if args.background {
+        let mut out = std::io::stdout();
+        // The parent may have been killed meanwhile: the cluster is wanted all the same.
+        let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+    } else {
+        style::say(
+            "Ready",
+            &format!("in {} ms: the cluster in `{}`", begun.elapsed().as_millis(), folder.path().display()),
+        );
+        tell(folder);
+        style::hint("Ctrl-C stops it.");
+    }
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        error = parts.failed() => tracing::error!(%error, "a part of the cluster has failed: stopping"),
+    }
+    tracing::info!("stopping");
+    stop.cancel();
+    parts.finished().await;
+    node.stopped().await;
+    cluster.stop().await;
+    Ok(())
+}
+
+fn node_config(folder: &Folder) -> Result<node::Config> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let beside = program.parent().map(std::path::Path::to_owned).unwrap_or_default();
+    Ok(node::Config {
+        name: NODE.to_owned(),
+        dir: folder.pods(),
+        path: vec![beside],
+        shim: program,
+        shim_args: vec!["shim".to_owned()],
+    })
+}
