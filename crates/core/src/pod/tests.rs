@@ -38,6 +38,7 @@ fn the_pod_is_the_one_that_the_runner_expects() {
             "name": "r",
             "namespace": "ns",
             "labels": {"knoll.dev/run": "r", "knoll.dev/workspace": "w", "app.kubernetes.io/managed-by": "knoll"},
+            "annotations": {"kubectl.kubernetes.io/default-container": "runner"},
             "ownerReferences": [{
                 "apiVersion": "knoll.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "uid",
                 "controller": true, "blockOwnerDeletion": false,
