@@ -237,6 +237,8 @@ pub mod annotation {
     pub const OFFSET: &str = "knoll.dev/offset";
     /// How many bytes the content has that a Secret holds.
     pub const SIZE: &str = "knoll.dev/size";
+    /// When a bundle, or a part of a state, was last found to be of use.
+    pub const USED_AT: &str = "knoll.dev/used-at";
 }
 
 /// Finalizers.
@@ -316,4 +318,11 @@ pub fn plan_secret(run: &str) -> String {
 #[must_use]
 pub fn log_secret(run: &str, part: usize) -> String {
     format!("knoll-log-{run}-{part}")
+}
+
+/// The name of the ConfigMap that is the head of a bundle.
+#[must_use]
+pub fn bundle_config_map(digest: &str) -> String {
+    let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
+    format!("knoll-bundle-{}", hash.get(..32).unwrap_or(hash))
 }

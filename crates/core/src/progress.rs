@@ -37,6 +37,9 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
     if let (Some(plan), true) = (&progress.plan, steps::stage(&run.spec, &next) != Stage::Apply) {
         next.plan = Some(plan.clone());
     }
+    if let Some(bundle) = &progress.bundle {
+        next.bundle.get_or_insert_with(|| bundle.clone());
+    }
     note(&mut next, run, progress, now);
     match &progress.exit {
         None => {

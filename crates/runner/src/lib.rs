@@ -22,7 +22,6 @@ mod steps;
 mod stop;
 mod terminal;
 mod tool;
-mod unpack;
 mod watch;
 
 pub use gate::hook;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use knoll_api::wire::{Job, JobVariable};
 use serde_json::{Map, Value, json};
 
-use crate::{tool, unpack};
+use crate::tool;
 
 /// What a user's file cannot be called, because terraform reads ours by these names.
 const OURS: [&str; 2] = ["knoll_override.tf.json", "knoll_version.tf.json"];
@@ -23,7 +23,7 @@ const LOCK_FILE: &str = ".terraform.lock.hcl";
 pub enum Error {
     /// The bundle was refused.
     #[error(transparent)]
-    Unpack(#[from] unpack::Error),
+    Unpack(#[from] knoll_bundle::UnpackError),
     /// A user's file has a name that we need.
     #[error("the module has a file `{0}`, a name that Knoll uses itself; rename it")]
     Reserved(String),
@@ -127,7 +127,7 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
             .map_err(|source| Error::Write { path: folder.to_owned(), source })?;
     }
     if let Some(bundle) = &material.bundle {
-        unpack::unpack(bundle, &module, |name| !is_left_behind(name, job.managed_state))?;
+        knoll_bundle::unpack(bundle, &module, |name| !is_left_behind(name, job.managed_state))?;
     }
     for name in OURS {
         if module.join(name).exists() {
