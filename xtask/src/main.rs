@@ -2,6 +2,7 @@
 
 mod needs;
 mod progress;
+mod suite;
 mod test;
 mod tidy;
 

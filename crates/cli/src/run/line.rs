@@ -13,6 +13,7 @@ const WORTH_SAYING: Duration = Duration::from_secs(2);
 /// A line on standard error: live on a terminal, one line a change otherwise.
 pub struct Line {
     bar: Option<ProgressBar>,
+    live: bool,
     last: String,
     /// Since when it is the same, and not printed yet.
     since: Option<Instant>,
@@ -21,16 +22,7 @@ pub struct Line {
 impl Line {
     /// An empty line.
     pub fn new() -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            let template =
-                if style::stderr_is_coloured() { "{spinner:.cyan} {wide_msg}" } else { "{spinner} {wide_msg}" };
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            bar
-        });
-        Line { bar, last: String::new(), since: None }
+        Line { bar: None, live: std::io::stderr().is_terminal(), last: String::new(), since: None }
     }
 
     /// Says why it waits.
@@ -42,16 +34,11 @@ impl Line {
             self.last = text.to_owned();
             self.since = Some(Instant::now());
         }
-        match &self.bar {
-            Some(bar) => {
-                bar.enable_steady_tick(Duration::from_millis(120));
-                bar.set_message(text.to_owned());
-            }
-            None if self.since.is_some_and(|since| since.elapsed() > WORTH_SAYING) => {
-                self.since = None;
-                style::note(text);
-            }
-            None => {}
+        if self.live {
+            self.bar.get_or_insert_with(bar).set_message(text.to_owned());
+        } else if self.since.is_some_and(|since| since.elapsed() > WORTH_SAYING) {
+            self.since = None;
+            style::note(text);
         }
     }
 
@@ -66,10 +53,18 @@ impl Line {
     /// Takes the line off the screen.
     pub fn clear(&mut self) {
         self.last.clear();
-        if let Some(bar) = &self.bar {
-            bar.disable_steady_tick();
+        if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
-            bar.reset();
         }
     }
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let template = if style::stderr_is_coloured() { "{spinner:.cyan} {wide_msg}" } else { "{spinner} {wide_msg}" };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
 }
