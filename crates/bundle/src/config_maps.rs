@@ -22,6 +22,8 @@ use crate::unpack::LARGEST_UNPACKED;
 
 /// The size of a part. A ConfigMap holds 1 MiB, and travels as base64.
 const PART: usize = 512 * 1024;
+/// What is so small that sending it costs no more than to ask whether it is there.
+const SMALL: usize = 16 * 1024;
 /// How many parts are on the way at the same time.
 const AT_ONCE: usize = 4;
 /// The key of the packed bytes.
@@ -65,11 +67,24 @@ pub enum StoreError {
 /// # Errors
 /// When the API does not take it.
 pub async fn store(client: &Client, namespace: &str, bundle: &Bundle) -> Result<(), StoreError> {
+    store_with(client, namespace, bundle, |_| {}).await
+}
+
+/// As [`store`]; `sent` is told how many bytes more are there.
+///
+/// # Errors
+/// As [`store`].
+pub async fn store_with(
+    client: &Client,
+    namespace: &str,
+    bundle: &Bundle,
+    sent: impl Fn(u64),
+) -> Result<(), StoreError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let Bundle { digest, bytes } = bundle;
     let head_name = names::bundle_config_map(digest);
     // The same files are often applied again; then nothing has to be sent.
-    if bytes.len() > PART && touch(&api, &head_name).await? {
+    if bytes.len() > SMALL && touch(&api, &head_name).await? {
         return Ok(());
     }
     // The packer's version decides about the packed bytes, so they are in the names of the parts too.
@@ -84,7 +99,13 @@ pub async fn store(client: &Client, namespace: &str, bundle: &Bundle) -> Result<
         })
         .collect();
     let names: Vec<String> = parts.iter().filter_map(|part| part.metadata.name.clone()).collect();
-    stream::iter(parts).map(|part| create(&api, part)).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
+    let create_part = async |part: ConfigMap| {
+        let size = part.binary_data.as_ref().and_then(|data| data.get(BYTES)).map_or(0, |part| part.0.len());
+        create(&api, part).await?;
+        sent(size as u64);
+        Ok::<_, StoreError>(())
+    };
+    stream::iter(parts).map(create_part).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
     let data = BTreeMap::from([
         (BYTES.to_owned(), ByteString(first)),
         (PARTS.to_owned(), ByteString(names.join("\n").into_bytes())),
@@ -101,7 +122,8 @@ pub async fn fetch(client: &Client, namespace: &str, digest: &str) -> Result<Vec
     let damaged =
         |why: String| StoreError::Damaged { digest: digest.to_owned(), label: label_value(digest).to_owned(), why };
     let head = api.get_opt(&names::bundle_config_map(digest)).await?;
-    let head = head.ok_or_else(|| StoreError::Missing { digest: digest.to_owned(), namespace: namespace.to_owned() })?;
+    let head =
+        head.ok_or_else(|| StoreError::Missing { digest: digest.to_owned(), namespace: namespace.to_owned() })?;
     let mut data = head.binary_data.unwrap_or_default();
     let mut take = |key: &str| data.remove(key).map(|value| value.0).unwrap_or_default();
     let (mut bytes, names) = (take(BYTES), take(PARTS));

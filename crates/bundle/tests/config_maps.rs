@@ -30,7 +30,8 @@ fn module(bytes: usize) -> Bundle {
 
 async fn names(client: &Client) -> Vec<String> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-    let mut names: Vec<String> = api.list(&ListParams::default()).await.unwrap().iter().map(|map| map.name_any()).collect();
+    let mut names: Vec<String> =
+        api.list(&ListParams::default()).await.unwrap().iter().map(|map| map.name_any()).collect();
     names.retain(|name| name.starts_with("knoll-bundle"));
     names
 }

@@ -99,7 +99,8 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
     if exit.reason.as_deref() == Some(reason::CANCELLED) {
         let cause = told(reason::CANCELLED, format!("It was cancelled; exit code {}.", exit.code));
         status::finish(next, run, RunPhase::Cancelled, &cause, now);
-    } else if exit.code == 0 {
+    } else if exit.code == 0 || exit.reason.as_deref() == Some(reason::SUCCEEDED) {
+        // `plan -detailed-exitcode` succeeds with 2.
         let operation = run.spec.operation.as_str();
         let cause = told(reason::SUCCEEDED, format!("The {operation} succeeded."));
         status::finish(next, run, RunPhase::Succeeded, &cause, now);

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::MicroTime};
 use knoll_api::{
     approval::{Approval, Decision as Choice},
-    names::{annotation, condition, reason},
+    names::{annotation, cancel, condition, reason},
     run::{ReviewDecision, Run, RunPhase, RunStatus, StepName, StepState},
     workspace::Workspace,
 };
@@ -245,8 +245,8 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
     Decision::keep(status).at(deadline)
 }
 
-/// A cancelled run stops by itself when the hub tells its runner; a pod that has not started, or does not stop
-/// in time, is deleted.
+/// A cancelled run stops by itself when the hub tells its runner; a pod that has not started, does not stop in time, or
+/// has to stop at once, is deleted: to its runner that is a second request.
 fn stopping(seen: &Observed<'_>, mut status: RunStatus, pod: &Pod, fate: &Fate, now: Timestamp) -> Decision {
     let (run, phase) = (seen.run, status.phase);
     let cause = Cause::new(reason::CANCELLED, "It was cancelled; terraform is asked to stop.");
@@ -259,7 +259,8 @@ fn stopping(seen: &Observed<'_>, mut status: RunStatus, pod: &Pod, fate: &Fate, 
     );
     let asked = conditions::find(&status.conditions, condition::EXITED).map(|exited| exited.last_transition_time.0);
     let patience = after(asked, u64::try_from(GRACE_SECONDS).ok().map(std::time::Duration::from_secs));
-    if matches!(fate, Fate::Waiting { .. }) || is_past(patience, now) {
+    let hard = run.annotations().get(annotation::CANCEL).is_some_and(|value| value == cancel::NOW);
+    if hard || matches!(fate, Fate::Waiting { .. }) || is_past(patience, now) {
         return Decision::act(status, delete(pod));
     }
     Decision::keep(status).at(patience)

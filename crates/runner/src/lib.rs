@@ -5,6 +5,7 @@
 
 mod cancel;
 mod console;
+mod flags;
 mod gate;
 mod hooks;
 mod hub;
