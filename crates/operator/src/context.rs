@@ -10,8 +10,8 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{Pod, Secret},
 };
-use knoll_api::{Approval, Run, Workspace, run::RunPhase};
-use knoll_core::pod::Platform;
+use knoll_api::{Approval, Run, Workspace, run::RunStatus};
+use knoll_core::{events::Standing, pod::Platform};
 use kube::{Api, Client, Resource, ResourceExt, runtime::reflector::Store};
 
 use crate::{controller::Written, events::Recorder};
@@ -32,7 +32,7 @@ pub struct Context {
     pub approvals: Written<Approval>,
     /// The pods that were created and that the cache does not show yet.
     pub created: Created,
-    /// The phase of each run that was told last.
+    /// Where each run stood when it was last told of.
     pub told: Told,
     /// Tells events.
     pub events: Recorder,
@@ -101,28 +101,26 @@ impl Created {
     }
 }
 
-/// The phase of each run, by UID, that an event was told about; so that a change by anybody is told, once.
+/// Where each run stood, by UID, when an event was told about it; so that a change by anybody is told, once.
 #[derive(Debug, Default)]
 pub struct Told {
-    phases: Mutex<HashMap<String, RunPhase>>,
+    standings: Mutex<HashMap<String, Standing>>,
 }
 
 impl Told {
-    /// Notes the run's phase, and returns the one before when it is another.
+    /// Notes where the run stands by `status`, and returns where it stood before.
     ///
     /// A run that is seen for the first time with a status was told of by whoever wrote it.
-    pub fn note(&self, run: &Run, phase: RunPhase) -> Option<RunPhase> {
-        let uid = run.uid()?;
-        let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
-        let before = phases.insert(uid, phase).unwrap_or(first);
-        (before != phase).then_some(before)
+    pub fn note(&self, run: &Run, status: &RunStatus) -> Standing {
+        let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = run.status.as_ref().map(Standing::of).unwrap_or_default();
+        standings.insert(run.uid().unwrap_or_default(), Standing::of(status)).unwrap_or(first)
     }
 
     /// Forgets a run that is gone.
     pub fn forget(&self, run: &Run) {
         if let Some(uid) = run.uid() {
-            self.phases.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+            self.standings.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
         }
     }
 }
