@@ -107,7 +107,7 @@ pub async fn whole(pods: &Api<Pod>, pod: &str) -> Result<Vec<u8>, kube::Error> {
     let params = LogParams { container: Some(names::CONTAINER.to_owned()), ..LogParams::default() };
     let mut log = pin!(pods.log_stream(pod, &params).await?);
     let mut bytes = Vec::new();
-    log.read_to_end(&mut bytes).await.map_err(|error| kube::Error::ReadEvents(error))?;
+    log.read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
     Ok(bytes)
 }
 

@@ -67,7 +67,11 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
 
 /// The newest last: that is where the eye is in a terminal.
 pub fn sort(list: &mut [Run]) {
-    list.sort_by_key(|run| (run.metadata.creation_timestamp.as_ref().map(|time| time.0), run.name_any()));
+    list.sort_by_key(|run| {
+        let started = run.status.as_ref().and_then(|status| status.started_at.as_ref()).map(|time| time.0);
+        // Creation is told in seconds only, in which several runs may come and go.
+        (run.metadata.creation_timestamp.as_ref().map(|time| time.0), started.is_none(), started, run.name_any())
+    });
 }
 
 /// The table of runs.
