@@ -1,5 +1,7 @@
 //! The tasks of this repository: `cargo xtask <task>`.
 
+mod cluster;
+mod image;
 mod needs;
 mod progress;
 mod suite;
@@ -28,6 +30,10 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// A real Kubernetes on this machine
+    Cluster(cluster::Arguments),
+    /// Builds the images that Knoll runs from, and loads them into the cluster's node
+    Image(image::Arguments),
 }
 
 fn main() -> std::process::ExitCode {
@@ -35,6 +41,8 @@ fn main() -> std::process::ExitCode {
         Task::Demo => demo(),
         Task::Test(arguments) => test::run(&arguments),
         Task::Generate { check } => generate(check),
+        Task::Cluster(arguments) => cluster::run(&arguments),
+        Task::Image(arguments) => image::run(&arguments),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
