@@ -37,6 +37,9 @@ use crate::{
 /// How long the pod of a run that has ended may go on before it is deleted.
 const STRAY_AFTER: std::time::Duration = std::time::Duration::from_secs(300);
 
+/// How soon to look again whether a Workspace has taken note of a run's end.
+const TAKE_NOTE: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Everything that the next step of a run depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
@@ -178,6 +181,8 @@ fn before_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Dec
     };
     if status.decision.is_none() && approval::is_privileged(&run.spec, &workspace.spec) {
         let digest = approval::command_digest(&run.spec, seen.bundle);
+        // What is approved is what runs, whatever becomes of its source.
+        status.bundle = seen.bundle.map(str::to_owned);
         progress::begin_review(&mut status, run, digest, now);
         // An Approval may be there already, so that no event would bring it up again.
         return in_review(seen, status, now);
@@ -331,6 +336,11 @@ fn after_end(seen: &Observed<'_>, status: RunStatus, now: Timestamp) -> Decision
     let ended_at = status.finished_at.as_ref().map(|time| time.0);
     let expiry = after(ended_at, seen.run.spec.ttl_after_finished.as_ref().map(|ttl| ttl.get()));
     if is_past(expiry, now) {
+        // Its Workspace has yet to take note of what it did.
+        let places = seen.workspace.and_then(|workspace| workspace.status.as_ref());
+        if places.is_some_and(|places| places.active == seen.run.metadata.name) {
+            return Decision::keep(status).at(now.checked_add(TAKE_NOTE).ok());
+        }
         return Decision::act(status, Action::DeleteRun);
     }
     let stray = seen
