@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod snapshot;
 pub mod terminal;
 
 /// How long anything may take.
