@@ -187,6 +187,53 @@ impl Up {
     }
 }
 
+/// etcd and kube-apiserver alone, started anew for a measurement. They end when this is dropped.
+pub struct ApiServer {
+    place: Place,
+    /// How long both took to start.
+    pub start: Duration,
+    /// Their processes.
+    pub processes: Vec<i32>,
+}
+
+impl ApiServer {
+    /// Starts a new one under a name, in the place of an older one of that name.
+    pub fn start(name: &str) -> anyhow::Result<ApiServer> {
+        let place = Place::of(Some(name))?;
+        down(&place, true)?;
+        place.create()?;
+        let record = Up::default().decide(&place)?;
+        record.write(&place)?;
+        pki::ensure(&place, &record)?;
+        control::configure(&place, &record)?;
+        let kubectl = Kubectl::new(&place, &record)?;
+        let programs = control::programs(&place, &record)?;
+        let mut server = ApiServer { place, start: Duration::ZERO, processes: Vec::new() };
+        let begun = Instant::now();
+        for program in programs.iter().take(2) {
+            ensure(&server.place, program)?;
+        }
+        ready::apiserver(&server.place, &kubectl)?;
+        server.start = begun.elapsed();
+        let running = programs.iter().filter_map(|program| process::running(&server.place, program.name));
+        server.processes = running.map(|file| file.pid).collect();
+        Ok(server)
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> std::path::PathBuf {
+        self.place.kubeconfig()
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        if let Err(error) = down(&self.place, true) {
+            eprintln!("warning: {error:#}");
+        }
+    }
+}
+
 /// Starts the control plane. Answers whether anything had to be started.
 fn start_control(place: &Place, record: &Record, kubectl: &Kubectl) -> anyhow::Result<bool> {
     let mut changed = false;
