@@ -1,8 +1,13 @@
 //! The binary `knoll`: the embedded cluster, the operator, the runner and the user's commands.
 
 mod cluster;
+mod connect;
+mod install;
+mod operator;
+mod parts;
 mod runner;
 mod style;
+mod uninstall;
 
 use std::process::ExitCode;
 
@@ -24,6 +29,12 @@ enum Command {
     Down(cluster::down::Args),
     /// Tell whether the embedded cluster runs, and where.
     Status(cluster::status::Args),
+    /// Install Knoll into a cluster.
+    Install(install::Args),
+    /// Take Knoll out of a cluster.
+    Uninstall(uninstall::Args),
+    /// Run the hub and the controllers (started by `knoll install` in a pod).
+    Operator(Box<operator::Args>),
     /// Run inside a Run's pod (started by Knoll itself).
     #[command(hide = true)]
     Runner(runner::Args),
@@ -41,6 +52,9 @@ fn main() -> ExitCode {
         Command::Up(args) => cluster::up::run(&args),
         Command::Down(args) => cluster::down::run(&args),
         Command::Status(args) => cluster::status::run(&args),
+        Command::Install(args) => install::run(&args),
+        Command::Uninstall(args) => uninstall::run(&args),
+        Command::Operator(args) => operator::run(&args),
         Command::Runner(args) => return runner::run(args),
     };
     result.unwrap_or_else(|error| {

@@ -54,3 +54,21 @@ pub fn error(error: &anyhow::Error) {
         last = text;
     }
 }
+
+/// Whether there is a person to ask.
+pub fn can_ask() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Asks a person; nobody there is a no.
+pub fn confirm(question: &str) -> std::io::Result<bool> {
+    if !can_ask() {
+        return Ok(false);
+    }
+    let colour = coloured(&std::io::stderr());
+    write!(std::io::stderr(), "{} [y/N] ", paint(question, Style::new().bold(), colour))?;
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}

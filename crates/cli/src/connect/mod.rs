@@ -1,0 +1,74 @@
+//! The way to the cluster: which kubeconfig, which context, which namespace.
+
+mod explain;
+mod kubeconfig;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use kube::config::KubeConfigOptions;
+use kube::{Client, Config};
+
+pub use explain::Explain;
+use kubeconfig::{Found, Origin};
+
+use crate::style;
+
+/// The flags that say where the cluster is.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Connection")]
+pub struct Connection {
+    /// The namespace [default: that of the folder's workspace, then that of the kubeconfig's context]
+    #[arg(long, short = 'n', env = "KNOLL_NAMESPACE", value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// The kubeconfig's context
+    #[arg(long, env = "KNOLL_CONTEXT", value_name = "CONTEXT")]
+    pub context: Option<String>,
+    /// The kubeconfig [default: $KUBECONFIG, ~/.kube/config, the pod's own access, then that of `knoll up`]
+    #[arg(long, env = "KNOLL_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The folder of `knoll up`, whose cluster is used when there is no other
+    #[arg(long, env = "KNOLL_DATA_DIR", value_name = "DIR", hide = true)]
+    pub data_dir: Option<PathBuf>,
+}
+
+/// A cluster that can be asked.
+#[derive(Clone)]
+pub struct Cluster {
+    /// The client.
+    pub client: Client,
+    /// The address of the API server.
+    pub server: String,
+    origin: Origin,
+}
+
+impl Cluster {
+    /// Finds the cluster, and offers to start one when there is none. Nothing is asked of it yet.
+    pub async fn find(connection: &Connection) -> Result<Self> {
+        let found = match kubeconfig::find(connection)? {
+            Some(found) => found,
+            None if style::confirm("There is no cluster here. Start one with `knoll up --detach`?")? => {
+                kubeconfig::start(connection)?;
+                kubeconfig::find(connection)?.ok_or(kubeconfig::NoCluster)?
+            }
+            None => return Err(kubeconfig::NoCluster.into()),
+        };
+        let (config, origin) = match found {
+            Found::InCluster => {
+                let config = Config::incluster().context("the pod's own access to the cluster cannot be used")?;
+                (config, Origin::InCluster)
+            }
+            Found::Kubeconfig { config, origin } => {
+                let options = KubeConfigOptions { context: connection.context.clone(), ..Default::default() };
+                let shown = origin.to_string();
+                let config = Config::from_custom_kubeconfig(*config, &options)
+                    .await
+                    .with_context(|| format!("{shown} cannot be used"))?;
+                (config, origin)
+            }
+        };
+        let server = config.cluster_url.to_string();
+        let client = knoll_operator::client::connect(config).context("the cluster cannot be reached")?;
+        Ok(Self { client, server: server.trim_end_matches('/').to_owned(), origin })
+    }
+}
