@@ -211,7 +211,7 @@ pub mod purpose {
 pub mod annotation {
     /// On a pod: the container that `kubectl logs`, `exec` and `attach` mean when they are told none.
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-    /// On a Run, with any value: stop it.
+    /// On a Run: stop it; the value is one of [`super::cancel`].
     pub const CANCEL: &str = "knoll.dev/cancel";
     /// On a Stack: start a run when the value changes.
     pub const RECONCILE: &str = "knoll.dev/reconcile";
@@ -237,6 +237,16 @@ pub mod annotation {
     pub const OFFSET: &str = "knoll.dev/offset";
     /// How many bytes the content has that a Secret holds.
     pub const SIZE: &str = "knoll.dev/size";
+    /// When a bundle, or a part of a state, was last found to be of use.
+    pub const USED_AT: &str = "knoll.dev/used-at";
+}
+
+/// Values of [`annotation::CANCEL`].
+pub mod cancel {
+    /// Terraform finishes what is under way. Any other value but [`NOW`] means the same.
+    pub const GENTLY: &str = "gently";
+    /// Terraform has to stop at once.
+    pub const NOW: &str = "now";
 }
 
 /// Finalizers.
@@ -316,4 +326,11 @@ pub fn plan_secret(run: &str) -> String {
 #[must_use]
 pub fn log_secret(run: &str, part: usize) -> String {
     format!("knoll-log-{run}-{part}")
+}
+
+/// The name of the ConfigMap that is the head of a bundle.
+#[must_use]
+pub fn bundle_config_map(digest: &str) -> String {
+    let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
+    format!("knoll-bundle-{}", hash.get(..32).unwrap_or(hash))
 }

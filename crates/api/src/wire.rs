@@ -200,6 +200,9 @@ pub struct Progress {
     /// What the plan would do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSummary>,
+    /// The digest of the module's files, which the hub keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<String>,
     /// Whether a client has attached.
     #[serde(default)]
     pub attached: bool,

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PartialObjectMeta};
 use kube::runtime::wait::{await_condition, conditions};
 
-use crate::connect::{Cluster, Explain};
+use crate::connect::{Cluster, Connection, Explain};
 use crate::install::{self, Place, apply};
 use crate::style;
 
@@ -35,18 +35,15 @@ pub struct Args {
 }
 
 /// Takes it away.
-pub fn run(args: &Args) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
-        let cluster = args.place.cluster().await?;
-        match tokio::time::timeout(args.timeout, uninstall(args, &cluster)).await {
-            Ok(result) => result,
-            Err(_) => bail!(
-                "not all is gone after {} s; an object may wait for its finalizer. `knoll uninstall` can be run again",
-                args.timeout.as_secs()
-            ),
-        }
-    })
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let cluster = args.place.cluster(outer).await?;
+    match tokio::time::timeout(args.timeout, uninstall(&args, &cluster)).await {
+        Ok(result) => result,
+        Err(_) => bail!(
+            "not all is gone after {} s; an object may wait for its finalizer. `knoll uninstall` can be run again",
+            args.timeout.as_secs()
+        ),
+    }
 }
 
 async fn uninstall(args: &Args, cluster: &Cluster) -> Result<ExitCode> {

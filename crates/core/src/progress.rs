@@ -37,6 +37,9 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
     if let (Some(plan), true) = (&progress.plan, steps::stage(&run.spec, &next) != Stage::Apply) {
         next.plan = Some(plan.clone());
     }
+    if let Some(bundle) = &progress.bundle {
+        next.bundle.get_or_insert_with(|| bundle.clone());
+    }
     note(&mut next, run, progress, now);
     match &progress.exit {
         None => {
@@ -96,7 +99,8 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
     if exit.reason.as_deref() == Some(reason::CANCELLED) {
         let cause = told(reason::CANCELLED, format!("It was cancelled; exit code {}.", exit.code));
         status::finish(next, run, RunPhase::Cancelled, &cause, now);
-    } else if exit.code == 0 {
+    } else if exit.code == 0 || exit.reason.as_deref() == Some(reason::SUCCEEDED) {
+        // `plan -detailed-exitcode` succeeds with 2.
         let operation = run.spec.operation.as_str();
         let cause = told(reason::SUCCEEDED, format!("The {operation} succeeded."));
         status::finish(next, run, RunPhase::Succeeded, &cause, now);

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::MicroTime};
 use knoll_api::{
     approval::{Approval, Decision as Choice},
-    names::{annotation, condition, reason},
+    names::{annotation, cancel, condition, reason},
     run::{ReviewDecision, Run, RunPhase, RunStatus, StepName, StepState},
     workspace::Workspace,
 };
@@ -36,6 +36,9 @@ use crate::{
 
 /// How long the pod of a run that has ended may go on before it is deleted.
 const STRAY_AFTER: std::time::Duration = std::time::Duration::from_secs(300);
+
+/// How soon to look again whether a Workspace has taken note of a run's end.
+const TAKE_NOTE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Everything that the next step of a run depends on.
 #[derive(Clone, Copy, Debug)]
@@ -178,6 +181,8 @@ fn before_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Dec
     };
     if status.decision.is_none() && approval::is_privileged(&run.spec, &workspace.spec) {
         let digest = approval::command_digest(&run.spec, seen.bundle);
+        // What is approved is what runs, whatever becomes of its source.
+        status.bundle = seen.bundle.map(str::to_owned);
         progress::begin_review(&mut status, run, digest, now);
         // An Approval may be there already, so that no event would bring it up again.
         return in_review(seen, status, now);
@@ -240,8 +245,8 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
     Decision::keep(status).at(deadline)
 }
 
-/// A cancelled run stops by itself when the hub tells its runner; a pod that has not started, or does not stop
-/// in time, is deleted.
+/// A cancelled run stops by itself when the hub tells its runner; a pod that has not started, does not stop in time, or
+/// has to stop at once, is deleted: to its runner that is a second request.
 fn stopping(seen: &Observed<'_>, mut status: RunStatus, pod: &Pod, fate: &Fate, now: Timestamp) -> Decision {
     let (run, phase) = (seen.run, status.phase);
     let cause = Cause::new(reason::CANCELLED, "It was cancelled; terraform is asked to stop.");
@@ -254,7 +259,8 @@ fn stopping(seen: &Observed<'_>, mut status: RunStatus, pod: &Pod, fate: &Fate, 
     );
     let asked = conditions::find(&status.conditions, condition::EXITED).map(|exited| exited.last_transition_time.0);
     let patience = after(asked, u64::try_from(GRACE_SECONDS).ok().map(std::time::Duration::from_secs));
-    if matches!(fate, Fate::Waiting { .. }) || is_past(patience, now) {
+    let hard = run.annotations().get(annotation::CANCEL).is_some_and(|value| value == cancel::NOW);
+    if hard || matches!(fate, Fate::Waiting { .. }) || is_past(patience, now) {
         return Decision::act(status, delete(pod));
     }
     Decision::keep(status).at(patience)
@@ -330,6 +336,11 @@ fn after_end(seen: &Observed<'_>, status: RunStatus, now: Timestamp) -> Decision
     let ended_at = status.finished_at.as_ref().map(|time| time.0);
     let expiry = after(ended_at, seen.run.spec.ttl_after_finished.as_ref().map(|ttl| ttl.get()));
     if is_past(expiry, now) {
+        // Its Workspace has yet to take note of what it did.
+        let places = seen.workspace.and_then(|workspace| workspace.status.as_ref());
+        if places.is_some_and(|places| places.active == seen.run.metadata.name) {
+            return Decision::keep(status).at(now.checked_add(TAKE_NOTE).ok());
+        }
         return Decision::act(status, Action::DeleteRun);
     }
     let stray = seen

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
     names::{annotation, condition, reason},
-    run::{Run, RunPhase},
+    run::{Operation, Run, RunPhase, StepName},
     variables::Variables,
     workspace::{StateSummary, Workspace, WorkspacePhase, WorkspaceStatus},
 };
@@ -63,6 +63,9 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> WorkspaceStatus {
     let mut next = workspace.status.clone().unwrap_or_default();
     let deleting = workspace.metadata.deletion_timestamp.is_some();
 
+    if let Some(applied) = applied_by(seen) {
+        next.bundle = Some(applied);
+    }
     let entries: Vec<Entry> = seen.runs.iter().map(|run| entry(run, deleting)).collect();
     let places = queue::decide(&View { active: next.active.as_deref(), runs: &entries, lingering: seen.lingering });
     // While a run goes on the state changes with every resource; it is told once, when the lock moves on.
@@ -95,6 +98,17 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> WorkspaceStatus {
 pub fn is_missing(workspace: &Workspace, runs: &[&Run]) -> Option<String> {
     let active = workspace.status.as_ref()?.active.clone()?;
     (!runs.iter().any(|run| run.name_any() == active)).then_some(active)
+}
+
+/// The files that the active run has applied, once it has ended: those of a run that failed half way too, because what it
+/// created can be destroyed with no others.
+fn applied_by(seen: &Observed<'_>) -> Option<String> {
+    let active = seen.workspace.status.as_ref()?.active.as_deref()?;
+    let run = seen.runs.iter().find(|run| run.metadata.name.as_deref() == Some(active))?;
+    let status = run.status.as_ref().filter(|status| status.phase.is_finished())?;
+    let tried = status.steps.iter().any(|step| step.name == StepName::Apply);
+    let applied = run.spec.operation == Operation::Apply && (tried || status.phase == RunPhase::Succeeded);
+    status.bundle.clone().filter(|_| applied)
 }
 
 fn entry(run: &Run, workspace_is_going: bool) -> Entry {

@@ -35,7 +35,8 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
             rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
             // States, plans and logs are kept in the namespace of their Workspace, and variables come from there.
             rule("", &["secrets"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
-            rule("", &["configmaps"], &["get", "list"]),
+            // Modules are kept by their digest, and go when nothing refers to them.
+            rule("", &["configmaps"], &["get", "list", "create", "patch", "delete"]),
             rule("events.k8s.io", &["events"], &["create", "patch"]),
             // How the hub knows its runners.
             rule("authentication.k8s.io", &["tokenreviews"], &["create"]),

@@ -142,10 +142,7 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
 
 async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let workspace = runner.workspace(&shared).await?;
-    let bundle = bundle::of(&shared.client, &runner.run, &workspace).await.map_err(|error| match error {
-        bundle::Error::Api(error) => Error::Api(error),
-        error => error.into(),
-    })?;
+    let bundle = bundle::of(&shared.client, &runner.session, &runner.run, &workspace).await?;
     Ok(match bundle {
         Some(bundle) => ([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
@@ -207,13 +204,19 @@ async fn put_progress(
     LastRunner(runner): LastRunner,
     content: Bytes,
 ) -> Result<Json<ProgressReply>, Error> {
-    let report: Progress = serde_json::from_slice(&content)
+    let mut report: Progress = serde_json::from_slice(&content)
         .map_err(|error| Error::Invalid(format!("this is no report of a runner: {error}")))?;
     if has_said_its_last_word(&runner.run) {
         return match report.exit {
             Some(_) => Ok(Json(ProgressReply { cancel: false })),
             None => Err(Error::Fenced(format!("the run `{}` has ended", runner.session.run))),
         };
+    }
+    if let Some(digest) = &report.bundle
+        && !bundle::kept(&shared.client, &runner.session, &runner.run, digest).await?
+    {
+        tracing::warn!(run = runner.session.run, "the files of a run are not kept: its source has changed meanwhile");
+        report.bundle = None;
     }
     progress::write(&shared.client, &runner.session, &runner.run, &report).await?;
     if report.exit.is_some() {

@@ -5,6 +5,7 @@
 
 mod cancel;
 mod console;
+mod flags;
 mod gate;
 mod hooks;
 mod hub;
@@ -22,7 +23,6 @@ mod steps;
 mod stop;
 mod terminal;
 mod tool;
-mod unpack;
 mod watch;
 
 pub use gate::hook;

@@ -177,6 +177,10 @@ fn prepare(
         let message = format!("the stored plan is not the approved one, `{wanted}`; run again for a new plan");
         return Err(Failure::new(reason::DIGEST_MISMATCH, message));
     }
+    if let Some(bundle) = &material.bundle {
+        let digest = knoll_bundle::digest_of(bundle).map_err(|error| failed(&error))?;
+        reporter.bundled(digest);
+    }
     let folders = Folders::new(&config.work_dir);
     setup::prepare(job, &material, &folders).map_err(|error| failed(&error))?;
     let env =

@@ -25,10 +25,12 @@ use crate::setup::Folders;
 use crate::state::Keeper;
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
-use crate::{hooks, plugins, tool};
+use crate::{flags, hooks, plugins, tool};
 
 /// The exit code of a run that was stopped, as a shell has it for SIGINT.
 const STOPPED: i32 = 130;
+/// The exit code of `plan -detailed-exitcode` when there are changes.
+const CHANGES: i32 = 2;
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// All that the steps of a run work with.
@@ -102,11 +104,20 @@ impl Steps {
         }
         // A state that is not saved is worse than anything that happened before.
         match self.settle().await.and(end) {
-            Ok(()) => Exit::default(),
+            Ok(()) => self.success(planned.as_ref()),
             Err(Failure { code, reason, message }) => {
                 Exit { code: if code == 0 { 1 } else { code }, reason: Some(reason.to_owned()), message: Some(message) }
             }
         }
+    }
+
+    /// A plan with changes is told by its exit code, when the user wants that.
+    fn success(&self, planned: Option<&Planned>) -> Exit {
+        let detailed = self.job.operation == Operation::Plan && flags::wants_detailed_exit_code(&self.job.args);
+        if detailed && planned.is_some_and(|planned| planned.changes) {
+            return Exit { code: CHANGES, reason: Some(reason::SUCCEEDED.to_owned()), message: None };
+        }
+        Exit::default()
     }
 
     async fn steps(&self, planned: &mut Option<Planned>, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
@@ -147,7 +158,7 @@ impl Steps {
             StepName::Init => self.init(uploads).await,
             StepName::Plan => self.plan().await.map(|made| *planned = Some(made)),
             StepName::Apply => self.apply(planned.as_ref()).await,
-            StepName::Command => self.command().await,
+            StepName::Command => self.command(uploads).await,
             StepName::Outputs => self.settle().await,
             StepName::PreInit
             | StepName::PostInit
@@ -169,14 +180,11 @@ impl Steps {
     }
 
     async fn init(&self, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
-        let _plugins = match &self.plugin_cache {
-            None => None,
-            Some(cache) => {
-                let lock_file = self.job.lock_file.as_deref();
-                Some(plugins::enter(cache, &self.folders.module(), lock_file, &self.console).await)
-            }
-        };
-        match self.attempts(StepName::Init, &["init".into(), self.input()], &[0]).await {
+        let _plugins = self.enter_plugins().await;
+        let input = if self.is_quiet(StepName::Init) { "-input=false".into() } else { self.input() };
+        let mut args = vec!["init".into(), input];
+        args.extend(flags::of_init(&self.job.args));
+        match self.attempts(StepName::Init, &args, &[0]).await {
             Ok(_) => {}
             Err(failure) if tool::is_version_failure(&failure.message) => {
                 let wanted = self.job.version.as_deref().unwrap_or_default();
@@ -188,6 +196,23 @@ impl Steps {
             }
             Err(failure) => return Err(failure),
         }
+        self.keep_lock_file(uploads);
+        Ok(())
+    }
+
+    /// Whether a step's output is only worth reading when it fails: whoever asks for `output -json` wants just that.
+    fn is_quiet(&self, step: StepName) -> bool {
+        step == StepName::Init && self.job.operation == Operation::Command
+    }
+
+    async fn enter_plugins(&self) -> Option<plugins::Guard> {
+        let cache = self.plugin_cache.as_ref()?;
+        let lock_file = self.job.lock_file.as_deref();
+        Some(plugins::enter(cache, &self.folders.module(), lock_file, &self.console).await)
+    }
+
+    /// Hands a lock file that has changed to the hub.
+    fn keep_lock_file(&self, uploads: &mut Vec<JoinHandle<()>>) {
         // Without providers there is no lock file.
         if let Ok(lock_file) = std::fs::read(self.folders.lock_file())
             && Some(lock_file.as_slice()) != self.job.lock_file.as_ref().map(String::as_bytes)
@@ -200,7 +225,6 @@ impl Steps {
                 }
             }));
         }
-        Ok(())
     }
 
     async fn plan(&self) -> Result<Planned, Failure> {
@@ -215,11 +239,11 @@ impl Steps {
         }
         args.extend(self.job.targets.iter().map(|target| OsString::from(format!("-target={target}"))));
         args.extend(self.job.replace.iter().map(|replace| OsString::from(format!("-replace={replace}"))));
-        // 2 says that there are changes.
-        let ended = self.attempts(StepName::Plan, &args, &[0, 2]).await?;
+        args.extend(flags::of_plan(&self.job.args));
+        let ended = self.attempts(StepName::Plan, &args, &[0, CHANGES]).await?;
         let bytes = self.read_plan()?;
         let digest = plan::digest(&bytes);
-        let changes = ended.code == 2;
+        let changes = ended.code == CHANGES;
         // Until it is described, the plan is known by its digest.
         self.reporter.planned(PlanSummary { digest: Some(digest.clone()), changes, ..PlanSummary::default() });
         let mut planned = Planned { digest, changes, summary: None };
@@ -256,16 +280,39 @@ impl Steps {
         // What was approved, or what this pod planned: nothing else is applied.
         let digest = self.job.plan_digest.as_ref().or(planned.map(|planned| &planned.digest));
         let Some(digest) = digest else {
-            return Err(Failure::new(reason::STEP_FAILED, "there is no plan to apply"));
+            return self.apply_what_terraform_asks().await;
         };
         self.verified_plan(digest)?;
-        let args = ["apply".into(), self.input(), self.folders.plan().into_os_string()];
+        let mut args = vec!["apply".into(), self.input()];
+        args.extend(flags::of_apply(&self.job.args));
+        args.push(self.folders.plan().into_os_string());
         self.attempts(StepName::Apply, &args, &[0]).await?;
         Ok(())
     }
 
-    async fn command(&self) -> Result<(), Failure> {
+    /// Plans, asks the client that is attached, and applies, all in one process: terraform's own way.
+    async fn apply_what_terraform_asks(&self) -> Result<(), Failure> {
+        if self.terminal.is_none() {
+            let message = "nobody attached in time to answer terraform, so nothing was changed; run it again";
+            return Err(Failure::new(reason::ATTACH_TIMED_OUT, message));
+        }
+        let words: &[&str] = match self.job.operation {
+            Operation::Destroy => &["destroy"],
+            Operation::Refresh => &["apply", "-refresh-only"],
+            Operation::Plan | Operation::Apply | Operation::Command => &["apply"],
+        };
+        let mut args: Vec<OsString> = words.iter().map(OsString::from).collect();
+        args.push(self.input());
+        args.extend(self.job.targets.iter().map(|target| OsString::from(format!("-target={target}"))));
+        args.extend(self.job.replace.iter().map(|replace| OsString::from(format!("-replace={replace}"))));
+        args.extend(self.job.args.iter().map(OsString::from));
+        self.attempts(StepName::Apply, &args, &[0]).await.map(drop)
+    }
+
+    async fn command(&self, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
         let command = self.job.command.as_deref().unwrap_or_default();
+        let initialises = command == "init";
+        let _plugins = if initialises { self.enter_plugins().await } else { None };
         let mut program = self.program.clone();
         if command == "sh" {
             program.file = "sh".into();
@@ -281,7 +328,11 @@ impl Steps {
         }
         program.args.extend(self.job.args.iter().map(OsString::from));
         let ended = self.process(StepName::Command, &program).await?;
-        self.judge(StepName::Command, ended, &[0]).map(drop)
+        let judged = self.judge(StepName::Command, ended, &[0]).map(drop);
+        if initialises && judged.is_ok() {
+            self.keep_lock_file(uploads);
+        }
+        judged
     }
 
     /// Runs terraform with `args`, as often as the step may be tried, until it ends with one of the `good` codes.
@@ -316,7 +367,14 @@ impl Steps {
     /// Runs one process to its end, with the step's limit.
     pub(crate) async fn process(&self, step: StepName, program: &Program) -> Result<Ended, Failure> {
         let limit = self.job.timeouts.get(&step).copied().map(Duration::from_secs);
-        let running = process::run(program, self.place(limit));
+        let held = self.is_quiet(step).then(|| self.console.hold());
+        let place = self.place(limit);
+        let place = match &held {
+            // Nobody can answer what is not shown.
+            Some(console) => Place { console, terminal: None, ..place },
+            None => place,
+        };
+        let running = process::run(program, place);
         let ended = match &self.keeper {
             None => running.await,
             Some(keeper) => {
@@ -331,6 +389,9 @@ impl Steps {
                 }
             }
         };
+        if let (Some(held), Ok(Ended { code: 1.., .. }) | Err(_)) = (&held, &ended) {
+            self.console.release(held).await;
+        }
         ended.map_err(|error| {
             Failure::new(reason::STEP_FAILED, format!("cannot run `{}`: {error}", program.file.display()))
         })

@@ -32,11 +32,26 @@ pub struct Connection {
     pub data_dir: Option<PathBuf>,
 }
 
+impl Connection {
+    /// These flags, and those of `outer` where these say nothing: `knoll -n a runs` is `knoll runs -n a`.
+    #[must_use]
+    pub fn or(self, outer: &Connection) -> Connection {
+        Connection {
+            namespace: self.namespace.or_else(|| outer.namespace.clone()),
+            context: self.context.or_else(|| outer.context.clone()),
+            kubeconfig: self.kubeconfig.or_else(|| outer.kubeconfig.clone()),
+            data_dir: self.data_dir.or_else(|| outer.data_dir.clone()),
+        }
+    }
+}
+
 /// A cluster that can be asked.
 #[derive(Clone)]
 pub struct Cluster {
     /// The client.
     pub client: Client,
+    /// The namespace that the context names.
+    pub namespace: String,
     /// The address of the API server.
     pub server: String,
     origin: Origin,
@@ -45,14 +60,17 @@ pub struct Cluster {
 impl Cluster {
     /// Finds the cluster, and offers to start one when there is none. Nothing is asked of it yet.
     pub async fn find(connection: &Connection) -> Result<Self> {
-        let found = match kubeconfig::find(connection)? {
-            Some(found) => found,
-            None if style::confirm("There is no cluster here. Start one with `knoll up --detach`?")? => {
-                kubeconfig::start(connection)?;
-                kubeconfig::find(connection)?.ok_or(kubeconfig::NoCluster)?
-            }
-            None => return Err(kubeconfig::NoCluster.into()),
-        };
+        if kubeconfig::find(connection)?.is_none()
+            && style::confirm("There is no cluster here. Start one with `knoll up --detach`?")?
+        {
+            kubeconfig::start(connection)?;
+        }
+        Self::find_quietly(connection).await
+    }
+
+    /// Finds the cluster, without a question.
+    pub async fn find_quietly(connection: &Connection) -> Result<Self> {
+        let found = kubeconfig::find(connection)?.ok_or(kubeconfig::NoCluster)?;
         let (config, origin) = match found {
             Found::InCluster => {
                 let config = Config::incluster().context("the pod's own access to the cluster cannot be used")?;
@@ -67,8 +85,8 @@ impl Cluster {
                 (config, origin)
             }
         };
-        let server = config.cluster_url.to_string();
+        let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
         let client = knoll_operator::client::connect(config).context("the cluster cannot be reached")?;
-        Ok(Self { client, server: server.trim_end_matches('/').to_owned(), origin })
+        Ok(Self { client, namespace, server: server.trim_end_matches('/').to_owned(), origin })
     }
 }

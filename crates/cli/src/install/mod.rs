@@ -33,9 +33,10 @@ pub struct Place {
 
 impl Place {
     /// The cluster.
-    pub async fn cluster(&self) -> Result<Cluster> {
+    pub async fn cluster(&self, outer: &Connection) -> Result<Cluster> {
         let Place { context, kubeconfig } = self.clone();
-        Cluster::find(&Connection { context, kubeconfig, ..Connection::default() }).await
+        let connection = Connection { context, kubeconfig, ..Connection::default() };
+        Cluster::find_quietly(&connection.or(outer)).await
     }
 }
 
@@ -69,13 +70,12 @@ enum Format {
 }
 
 /// Installs, or prints what would be installed.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     let settings = Settings { namespace: args.namespace.clone(), image: args.image.clone(), replicas: args.replicas };
     if let Some(Format::Yaml) = args.output {
         return print(&settings);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(install(args, &settings))
+    install(&args, &settings, outer).await
 }
 
 fn print(settings: &Settings) -> Result<ExitCode> {
@@ -86,8 +86,8 @@ fn print(settings: &Settings) -> Result<ExitCode> {
     }
 }
 
-async fn install(args: &Args, settings: &Settings) -> Result<ExitCode> {
-    let cluster = args.place.cluster().await?;
+async fn install(args: &Args, settings: &Settings, outer: &Connection) -> Result<ExitCode> {
+    let cluster = args.place.cluster(outer).await?;
     let version = version::check(&cluster).await?;
     style::say("Installing", &format!("Knoll into {} (Kubernetes {version})", cluster.server));
     let manifests = knoll_deploy::all(settings);

@@ -325,7 +325,7 @@ fn report(sequence: u64, step: StepName, state: StepState, exit: Option<Exit>) -
     let now = MicroTime(Timestamp::now());
     let step = StepStatus { state, ..StepStatus::started(step, now, 0) };
     let plan = Some(PlanSummary { digest: Some("sha256:1".into()), add: 3, changes: true, ..PlanSummary::default() });
-    serde_json::to_string(&Progress { sequence, steps: vec![step], plan, attached: false, exit }).unwrap()
+    serde_json::to_string(&Progress { sequence, steps: vec![step], plan, attached: false, exit, bundle: None }).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
