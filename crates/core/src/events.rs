@@ -22,7 +22,8 @@ pub struct Event {
 /// What an event tells about: where a run stands, and what hinders it there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    phase: RunPhase,
+    /// How far the run is.
+    pub phase: RunPhase,
     /// Two troubles that are the same are told once.
     trouble: Option<String>,
 }

@@ -14,7 +14,7 @@ use knoll_api::{Approval, Run, Workspace, run::RunStatus};
 use knoll_core::{events::Standing, pod::Platform};
 use kube::{Api, Client, Resource, ResourceExt, runtime::reflector::Store};
 
-use crate::{controller::Written, events::Recorder};
+use crate::{controller::Written, events::Recorder, metrics::Metrics};
 
 /// What every reconcile may use.
 pub struct Context {
@@ -36,6 +36,8 @@ pub struct Context {
     pub told: Told,
     /// Tells events.
     pub events: Recorder,
+    /// Counts.
+    pub metrics: Metrics,
 }
 
 /// One cache a kind.
@@ -104,23 +106,44 @@ impl Created {
 /// Where each run stood, by UID, when an event was told about it; so that a change by anybody is told, once.
 #[derive(Debug, Default)]
 pub struct Told {
-    standings: Mutex<HashMap<String, Standing>>,
+    seen: Mutex<HashMap<String, Seen>>,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    standing: Standing,
+    since: Option<Timestamp>,
+}
+
+/// A run stands elsewhere than before, or still where it stood.
+#[derive(Clone, Debug)]
+pub struct Transition {
+    /// Where it stood before.
+    pub before: Standing,
+    /// Since when the run is there: `creationTimestamp` has whole seconds only, so a run that this process saw come
+    /// is timed by that.
+    pub since: Option<Timestamp>,
 }
 
 impl Told {
     /// Notes where the run stands by `status`, and returns where it stood before.
     ///
     /// A run that is seen for the first time with a status was told of by whoever wrote it.
-    pub fn note(&self, run: &Run, status: &RunStatus) -> Standing {
-        let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = run.status.as_ref().map(Standing::of).unwrap_or_default();
-        standings.insert(run.uid().unwrap_or_default(), Standing::of(status)).unwrap_or(first)
+    pub fn note(&self, run: &Run, status: &RunStatus, now: Timestamp) -> Transition {
+        let mut known = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let created = run.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let since = if run.status.is_none() { Some(now) } else { created };
+        let first = || Seen { standing: run.status.as_ref().map(Standing::of).unwrap_or_default(), since };
+        let uid = run.uid().unwrap_or_default();
+        let Seen { standing: before, since } = known.get(&uid).cloned().unwrap_or_else(first);
+        known.insert(uid, Seen { standing: Standing::of(status), since });
+        Transition { before, since }
     }
 
     /// Forgets a run that is gone.
     pub fn forget(&self, run: &Run) {
         if let Some(uid) = run.uid() {
-            self.standings.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
         }
     }
 }

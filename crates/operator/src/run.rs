@@ -278,8 +278,11 @@ async fn publish(context: &Context, run: &Run, next: Next, now: Timestamp) -> Re
 /// Tells of the run's phase, when nobody has yet.
 fn tell(context: &Context, run: &Run, status: Option<&RunStatus>) {
     let Some(status) = status else { return };
-    let before = context.told.note(run, status);
-    if let Some(event) = events::of_run(&before, status) {
+    let transition = context.told.note(run, status, context.now());
+    if transition.before.phase != status.phase {
+        context.metrics.run_changed(&transition, status);
+    }
+    if let Some(event) = events::of_run(&transition.before, status) {
         context.events.tell(event, run.object_ref(&()));
     }
 }

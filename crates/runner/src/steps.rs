@@ -190,7 +190,9 @@ impl Steps {
     async fn init(&self, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
         let _plugins = self.enter_plugins().await;
         let input = if self.is_quiet(StepName::Init) { "-input=false".into() } else { self.input() };
-        match self.attempts(StepName::Init, &["init".into(), input], &[0]).await {
+        let mut args = vec!["init".into(), input];
+        args.extend(flags::of_init(&self.job.args));
+        match self.attempts(StepName::Init, &args, &[0]).await {
             Ok(_) => {}
             Err(failure) if tool::is_version_failure(&failure.message) => {
                 let wanted = self.job.version.as_deref().unwrap_or_default();

@@ -327,7 +327,7 @@ async fn a_log_grows_by_what_follows_and_by_nothing_else() {
         followed.extend(pieces.next().await.unwrap().unwrap());
     }
     assert!(followed == whole[6..], "the log that was followed is another one");
-    post(end as u64 + 1, "more").await;
+    post(end + 1, "more").await;
     assert_eq!(pieces.next().await.unwrap().unwrap(), b"more");
 }
 
@@ -408,7 +408,7 @@ async fn earlier_states_are_kept_one_a_run_and_can_be_read() {
 
     let runner = world.runner("back", states::rollback("w", 4)).await;
     let (status, content) = runner.get(&format!("{}?serial=4", path::HISTORY)).await;
-    assert_eq!((status, content), (reqwest::StatusCode::OK, old));
+    assert_eq!((status, content), (reqwest::StatusCode::OK, old.to_vec()));
     assert_eq!(runner.get(&format!("{}?serial=2", path::HISTORY)).await.0, 422);
 }
 
@@ -421,7 +421,7 @@ async fn a_state_that_was_handed_in_is_for_its_run_and_only_force_changes_the_li
     let polite = world.runner("polite", states::push("w", false)).await;
     assert_eq!(polite.get(path::UPLOAD).await.0, 503, "its client is still on its way");
     states::hand_in(&world.client, &world.run("polite").await, of_lineage("two", 1).as_bytes()).await.unwrap();
-    assert_eq!(polite.get(path::UPLOAD).await.1, of_lineage("two", 1));
+    assert_eq!(polite.get(path::UPLOAD).await.1, of_lineage("two", 1).into_bytes());
     assert_eq!(polite.ask(Method::PUT, path::STATE, of_lineage("two", 1)).await.0, 409);
     let forced = world.runner("forced", states::push("w", true)).await;
     assert_eq!(forced.get(path::UPLOAD).await.0, 503);
