@@ -9,8 +9,10 @@ use std::process::Command;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use knoll_api::Run;
-use knoll_api::run::RunPhase;
+use knoll_api::run::{RunPhase, RunStatus};
 use knoll_api::step::StepName;
+use knoll_bundle::{File, Files};
+use knoll_hub::logs::Range;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
@@ -142,7 +144,7 @@ async fn bad_input_is_told_and_changes_nothing() {
     let place = world.place("bad").await;
     let good = "variable \"size\" { type = number }\nresource \"terraform_data\" \"a\" { input = var.size }\n";
     let rows: [(&str, Value, &str, &str); 7] = [
-        ("type", with_module(good, json!({"variables": {"size": "many"}})), "StepFailed", "a number is required"),
+        ("type", with_module(good, json!({"variables": {"size": "many"}})), "StepFailed", "not suitable for var.size"),
         ("subcommand", json!({"operation": "command", "command": "nonsense"}), "StepFailed", "no command named"),
         ("source", json!({"source": {"configMap": {"name": "nowhere"}}}), "SourceFailed", "the ConfigMap `nowhere`"),
         (
@@ -293,27 +295,47 @@ async fn the_files_the_log_and_earlier_states_outlive_their_run() {
 async fn a_state_and_a_plan_of_twenty_megabytes_work() {
     let world = World::start().await;
     let place = world.place("large").await;
-    // Hashes do not pack, so the state and the plan are large wherever they are kept.
-    let module = r#"
-resource "terraform_data" "a" {
-  count = 40
-  input = join("", [for n in range(8000) : sha512("${count.index} ${n}")])
-}
-"#;
-    let mut spec = inline(module);
-    spec["approval"] = json!("Manual");
-    place.run("r", spec).await;
-    let status = place
-        .until("r", "it is reviewed", |status| status.phase == RunPhase::Review || status.phase.is_finished())
-        .await;
+    // Noise does not pack, so the state and the plan are large wherever they are kept: the state has the text as an input
+    // and as an output, the plan has it once and the module's files beside it.
+    let noise = noise(14_000_000);
+    let files = Files::from([
+        ("main.tf".to_owned(), File::new("resource \"terraform_data\" \"a\" { input = file(\"noise.txt\") }\n")),
+        ("noise.tf".to_owned(), File::new(format!("# {noise}\n"))),
+        ("noise.txt".to_owned(), File::new(noise)),
+    ]);
+    let bundle = knoll_bundle::pack(&files).unwrap();
+    knoll_bundle::store(&place.client, "large", &bundle).await.unwrap();
+    let source = json!({"source": {"bundle": {"digest": bundle.digest}}, "approval": "Manual"});
+    place.run("r", source.clone()).await;
+    let waits = |status: &RunStatus| status.phase == RunPhase::Review || status.phase.is_finished();
+    let status = place.until("r", "it is reviewed", waits).await;
     assert_eq!(status.phase, RunPhase::Review, "{:?}", reason(&status));
+    let plans = ListParams::default().labels("knoll.dev/content=plan");
+    let plans = place.api::<Secret>().list(&plans).await.unwrap();
+    let stored: usize = plans.iter().flat_map(|part| part.data.iter().flatten()).map(|(_, part)| part.0.len()).sum();
+    assert!(stored > 20_000_000, "the plan has {stored} bytes");
     approve(&place, "r", status.review_digest.as_deref().unwrap()).await;
     place.succeeded("r").await;
     let size = knoll_hub::states::pull(&place.client, "large", "w", None).await.unwrap().unwrap().len();
-    assert!(size > 20_000_000, "{size}");
-    place.apply("again", module).await;
+    assert!(size > 20_000_000, "the state has {size} bytes");
+    let log = knoll_hub::logs::read(&place.client, "large", "r", Range::WHOLE).await.unwrap();
+    assert!(log.len() > 14_000_000, "the log has {} bytes", log.len());
+    place.run("again", source).await;
     let plan = place.succeeded("again").await.plan.unwrap();
     assert!(!plan.changes, "{plan:?}");
+}
+
+/// Text of that many bytes that does not pack well.
+fn noise(bytes: usize) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut seed = 88_172_645_463_325_252_u64;
+    let letter = std::iter::repeat_with(|| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        char::from(LETTERS[usize::try_from(seed % 64).unwrap()])
+    });
+    letter.take(bytes).collect()
 }
 
 async fn approve(place: &Place, run: &str, digest: &str) {

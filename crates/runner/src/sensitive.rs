@@ -8,6 +8,10 @@ use serde_json::Value;
 
 /// Shorter parts of a text that was encoded as a whole would also be found in harmless text.
 const SHORTEST_ENCODED: usize = 6;
+/// A longer value is found by its pieces: to keep all forms of it would cost more than it is worth.
+const LONG: usize = 16 * 1024;
+/// The size of such a piece.
+const PIECE: usize = 512;
 /// Lines of a value that are shorter say nothing: braces, an end.
 const SHORTEST_LINE: usize = 4;
 
@@ -185,6 +189,14 @@ pub fn forms(value: &str) -> Vec<Vec<u8>> {
     // One character, or nothing at all, has no form worth looking for.
     if value.len() < 2 || matches!(value, "true" | "false" | "null") {
         return Vec::new();
+    }
+    if value.len() > LONG {
+        return value
+            .as_bytes()
+            .chunks(PIECE)
+            .filter(|piece| piece.len() > SHORTEST_LINE)
+            .map(<[u8]>::to_vec)
+            .collect();
     }
     let json = serde_json::to_string(value).unwrap_or_default();
     let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default();

@@ -327,7 +327,8 @@ async fn a_log_grows_by_what_follows_and_by_nothing_else() {
         followed.extend(pieces.next().await.unwrap().unwrap());
     }
     assert!(followed == whole[6..], "the log that was followed is another one");
-    post(end + 1, "more").await;
+    let more = format!("{}?offset={}", path::LOG, end + 1);
+    assert_eq!(other.ask(Method::POST, &more, "more").await.0, 204);
     assert_eq!(pieces.next().await.unwrap().unwrap(), b"more");
 }
 
