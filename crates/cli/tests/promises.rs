@@ -16,7 +16,7 @@ use knoll_hub::logs::Range;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
-use world::{Place, World, inline, reason, with_module};
+use world::{Place, World, reason, with_module};
 
 async fn secret(place: &Place, name: &str, data: &[(&str, &str)]) {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect();
@@ -181,12 +181,7 @@ async fn bad_input_is_told_and_changes_nothing() {
     let waits =
         place.until("waits", "it says what it waits for", |status| reason(status).0 == "WorkspaceNotFound").await;
     assert!(reason(&waits).1.contains("no Workspace `later`"));
-    let told = async {
-        while !place.events("waits").await.contains(&"WorkspaceNotFound".to_owned()) {
-            tokio::task::yield_now().await;
-        }
-    };
-    world::within("an event tells it", told).await;
+    place.told("waits", "WorkspaceNotFound").await;
     place.workspace("later", json!({})).await;
     place.succeeded("waits").await;
 }

@@ -191,12 +191,9 @@ pub fn forms(value: &str) -> Vec<Vec<u8>> {
         return Vec::new();
     }
     if value.len() > LONG {
-        return value
-            .as_bytes()
-            .chunks(PIECE)
-            .filter(|piece| piece.len() > SHORTEST_LINE)
-            .map(<[u8]>::to_vec)
-            .collect();
+        let lines = value.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
+        let pieces = |line: &str| line.as_bytes().chunks(PIECE).map(<[u8]>::to_vec).collect();
+        return lines.flat_map(|line| if line.len() > LONG { pieces(line) } else { self::forms(line) }).collect();
     }
     let json = serde_json::to_string(value).unwrap_or_default();
     let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default();

@@ -232,11 +232,17 @@ impl Place {
         self.api::<Pod>().get(name).await.unwrap()
     }
 
-    /// The reasons of all events on an object.
-    pub async fn events(&self, name: &str) -> Vec<String> {
-        let events = self.api::<Event>().list(&ListParams::default()).await.unwrap();
-        let about = events.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(name));
-        about.filter_map(|event| event.reason).collect()
+    /// Waits until an event of this reason is told about an object.
+    pub async fn told(&self, name: &str, reason: &str) {
+        let is = |event: &Event| {
+            event.involved_object.name.as_deref() == Some(name) && event.reason.as_deref() == Some(reason)
+        };
+        let told = async {
+            while !self.api::<Event>().list(&ListParams::default()).await.unwrap().iter().any(is) {
+                tokio::task::yield_now().await;
+            }
+        };
+        within(&format!("the event {reason} of {name}"), told).await;
     }
 }
 
