@@ -120,9 +120,10 @@ impl Up {
         if self.node {
             node_possible().map_err(anyhow::Error::msg)?;
         }
+        let asked = self.kube_version.as_deref().map(KubeVersion::parse).transpose()?;
         place.create()?;
         let _lock = place.lock()?;
-        let record = self.decide(place)?;
+        let record = self.decide(place, asked)?;
         let tools = match record.node {
             true => {
                 let tools = packages::ensure()?;
@@ -148,9 +149,8 @@ impl Up {
     }
 
     /// What the cluster is: what it was when it was made, with what is asked for now.
-    fn decide(&self, place: &Place) -> anyhow::Result<Record> {
+    fn decide(&self, place: &Place, asked: Option<KubeVersion>) -> anyhow::Result<Record> {
         let known = Record::read(place)?;
-        let asked = self.kube_version.as_deref().map(KubeVersion::parse).transpose()?;
         let version = match (&known, asked) {
             (None, asked) => asked.map_or_else(|| KubeVersion::parse(KUBE_VERSION), Ok)?,
             (Some(record), asked) => {
@@ -202,7 +202,7 @@ impl ApiServer {
         let place = Place::of(Some(name))?;
         down(&place, true)?;
         place.create()?;
-        let record = Up::default().decide(&place)?;
+        let record = Up::default().decide(&place, None)?;
         record.write(&place)?;
         pki::ensure(&place, &record)?;
         control::configure(&place, &record)?;
