@@ -18,6 +18,7 @@ mod ready;
 mod record;
 mod shims;
 mod show;
+mod traces;
 
 use std::fs;
 use std::process::Command;
