@@ -121,7 +121,6 @@ impl Up {
             node_possible().map_err(anyhow::Error::msg)?;
         }
         let asked = self.kube_version.as_deref().map(KubeVersion::parse).transpose()?;
-        place.create()?;
         let _lock = place.lock()?;
         let record = self.decide(place, asked)?;
         let tools = match record.node {
@@ -201,7 +200,7 @@ impl ApiServer {
     pub fn start(name: &str) -> anyhow::Result<ApiServer> {
         let place = Place::of(Some(name))?;
         down(&place, true)?;
-        place.create()?;
+        let _lock = place.lock()?;
         let record = Up::default().decide(&place, None)?;
         record.write(&place)?;
         pki::ensure(&place, &record)?;
