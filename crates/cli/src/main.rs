@@ -5,14 +5,18 @@ mod cluster;
 mod complete;
 mod connect;
 mod doctor;
+mod install;
 mod man;
 mod module;
+mod operator;
 mod output;
+mod parts;
 mod run;
 mod runner;
 mod runs;
 mod state;
 mod style;
+mod uninstall;
 mod version;
 mod words;
 mod workspace;
@@ -60,6 +64,7 @@ fn dispatch(command: Command, outer: &Connection) -> Result<ExitCode> {
         Command::Up(args) => cluster::up::run(&args),
         Command::Down(args) => cluster::down::run(&args),
         Command::Status(args) => cluster::status::run(&args),
+        Command::Operator(args) => operator::run(&args),
         Command::Runner(args) => Ok(runner::run(args)),
         Command::Fmt(args) => run::fmt::run(&args),
         Command::Man(args) => man::run(&args),
@@ -96,11 +101,14 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
         Command::Approve(args) => return runs::decide::run(args, runs::decide::APPROVE, outer).await,
         Command::Discard(args) => return runs::decide::run(args, runs::decide::DISCARD, outer).await,
         Command::Watch(args) => return runs::watch::run(args, outer).await,
+        Command::Install(args) => return install::run(args, outer).await,
+        Command::Uninstall(args) => return uninstall::run(args, outer).await,
         Command::Doctor(args) => return doctor::run(args, outer).await,
         Command::Version(args) => return version::run(args, outer).await,
         Command::Up(_)
         | Command::Down(_)
         | Command::Status(_)
+        | Command::Operator(_)
         | Command::Runner(_)
         | Command::Fmt(_)
         | Command::Man(_)

@@ -14,7 +14,7 @@ use knoll_api::{Approval, Run, Workspace, run::RunPhase};
 use knoll_core::pod::Platform;
 use kube::{Api, Client, Resource, ResourceExt, runtime::reflector::Store};
 
-use crate::{controller::Written, events::Recorder};
+use crate::{controller::Written, events::Recorder, metrics::Metrics};
 
 /// What every reconcile may use.
 pub struct Context {
@@ -36,6 +36,8 @@ pub struct Context {
     pub told: Told,
     /// Tells events.
     pub events: Recorder,
+    /// Counts.
+    pub metrics: Metrics,
 }
 
 /// One cache a kind.
@@ -104,19 +106,38 @@ impl Created {
 /// The phase of each run, by UID, that an event was told about; so that a change by anybody is told, once.
 #[derive(Debug, Default)]
 pub struct Told {
-    phases: Mutex<HashMap<String, RunPhase>>,
+    phases: Mutex<HashMap<String, Seen>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    phase: RunPhase,
+    since: Option<Timestamp>,
+}
+
+/// A run has gone from one phase to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Transition {
+    /// The phase before.
+    pub before: RunPhase,
+    /// Since when the run is there: `creationTimestamp` has whole seconds only, so a run that this process saw come
+    /// is timed by that.
+    pub since: Option<Timestamp>,
 }
 
 impl Told {
-    /// Notes the run's phase, and returns the one before when it is another.
+    /// Notes the run's phase, and returns what led to it when it was another one before.
     ///
     /// A run that is seen for the first time with a status was told of by whoever wrote it.
-    pub fn note(&self, run: &Run, phase: RunPhase) -> Option<RunPhase> {
+    pub fn note(&self, run: &Run, phase: RunPhase, now: Timestamp) -> Option<Transition> {
         let uid = run.uid()?;
         let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         let first = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
-        let before = phases.insert(uid, phase).unwrap_or(first);
-        (before != phase).then_some(before)
+        let created = run.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let since = if run.status.is_none() { Some(now) } else { created };
+        let Seen { phase: before, since } = phases.get(&uid).copied().unwrap_or(Seen { phase: first, since });
+        phases.insert(uid, Seen { phase, since });
+        (before != phase).then_some(Transition { before, since })
     }
 
     /// Forgets a run that is gone.

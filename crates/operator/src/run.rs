@@ -242,9 +242,9 @@ async fn publish(context: &Context, run: &Run, next: Next, now: Timestamp) -> Re
 /// Tells of the run's phase, when nobody has yet.
 fn tell(context: &Context, run: &Run, status: Option<&RunStatus>) {
     let Some(status) = status else { return };
-    if let Some(before) = context.told.note(run, status.phase)
-        && let Some(event) = events::of_run(before, status)
-    {
+    let Some(transition) = context.told.note(run, status.phase, context.now()) else { return };
+    context.metrics.run_changed(transition, status);
+    if let Some(event) = events::of_run(transition.before, status) {
         context.events.tell(event, run.object_ref(&()));
     }
 }

@@ -59,12 +59,19 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
     let raw = Raw::enter()?;
     let mut pause = FIRST_PAUSE;
     let mut told = false;
+    let mut whole = false;
     let end = loop {
-        match connection(stage, &pods, keyboard).await {
+        whole = match connection(stage, &pods, keyboard).await {
             Ok(Broken::Left(signal)) => break End::Left(signal),
-            Ok(Broken::Stream) => pause = FIRST_PAUSE,
-            Err(error) => tracing::debug!(%error, "cannot attach"),
-        }
+            Ok(Broken::Stream) => {
+                pause = FIRST_PAUSE;
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot attach");
+                false
+            }
+        };
         let pod = stage.pod.clone();
         let over = stage.watched.until(|seen| seen.is_past(&pod));
         if tokio::time::timeout(PATIENCE, over).await.is_ok() {
@@ -88,7 +95,12 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
             },
         }
     };
-    if matches!(end, End::Over) {
+    if end == End::Over && !whole {
+        // It was over before anybody could attach.
+        drop(raw);
+        return logs::show(stage).await;
+    }
+    if end == End::Over {
         // The stream may have been cut before its end; the log never is.
         let log = logs::whole(&pods, &stage.pod).await.unwrap_or_default();
         print(log.get(stage.printed..).unwrap_or_default(), &mut stage.printed);
