@@ -121,7 +121,6 @@ impl Up {
             node_possible().map_err(anyhow::Error::msg)?;
         }
         let asked = self.kube_version.as_deref().map(KubeVersion::parse).transpose()?;
-        place.create()?;
         let _lock = place.lock()?;
         let record = self.decide(place, asked)?;
         let tools = match record.node {
@@ -201,13 +200,15 @@ impl ApiServer {
     pub fn start(name: &str) -> anyhow::Result<ApiServer> {
         let place = Place::of(Some(name))?;
         down(&place, true)?;
-        place.create()?;
+        let lock = place.lock()?;
         let record = Up::default().decide(&place, None)?;
         record.write(&place)?;
         pki::ensure(&place, &record)?;
         control::configure(&place, &record)?;
         let kubectl = Kubectl::new(&place, &record)?;
         let programs = control::programs(&place, &record)?;
+        // Its end takes the lock again, also when the start fails.
+        drop(lock);
         let mut server = ApiServer { place, start: Duration::ZERO, processes: Vec::new() };
         let begun = Instant::now();
         for program in programs.iter().take(2) {
