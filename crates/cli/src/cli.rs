@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::connect::Connection;
 use crate::run::{ChangeArgs, RunArgs};
 use crate::{
-    cluster, complete, doctor, install, man, operator, run, runner, runs, state, uninstall, version, workspace,
+    cluster, complete, doctor, install, logs, man, operator, run, runner, runs, state, uninstall, version, workspace,
 };
 
 /// Terraform and OpenTofu on Kubernetes: what you know from terraform, carried out in the cluster.
@@ -75,6 +75,8 @@ pub enum Command {
     Run(runs::show::RunCommand),
     /// Come back to a run: its output, and its terminal
     Attach(run::resume::Args),
+    /// Print what a run has printed, also when its pod is gone
+    Logs(logs::Args),
     /// Stop a run
     Cancel(runs::cancel::Args),
     /// Look at the plan of a run, and let it be applied

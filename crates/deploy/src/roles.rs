@@ -27,16 +27,18 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
         metadata: metadata(OPERATOR, None),
         rules: Some(vec![
             rule(GROUP, &["approvals", "runs", "workspaces"], READ),
+            // Whether they refer to a bundle.
+            rule(GROUP, &["stacks"], &["list"]),
             rule(GROUP, &["approvals/status", "runs/status", "workspaces/status"], &["patch"]),
             // Runs that were kept long enough.
             rule(GROUP, &["runs"], &["delete"]),
             // Some clusters ask for this of whoever names an owner.
             rule(GROUP, &["runs/finalizers", "workspaces/finalizers"], &["update"]),
             rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
-            // States, plans and logs are kept in the namespace of their Workspace, and variables come from there.
+            // States and plans are kept in the namespace of their Workspace, and variables come from there.
             rule("", &["secrets"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
-            // Modules are kept by their digest, and go when nothing refers to them.
-            rule("", &["configmaps"], &["get", "list", "create", "patch", "delete"]),
+            // Modules are kept by their digest, and go when nothing refers to them; logs are kept with their Run.
+            rule("", &["configmaps"], &["get", "list", "create", "update", "patch", "delete"]),
             rule("events.k8s.io", &["events"], &["create", "patch"]),
             // How the hub knows its runners.
             rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
@@ -91,7 +93,8 @@ pub fn for_people() -> Vec<ClusterRole> {
 fn look() -> Vec<PolicyRule> {
     vec![
         rule(GROUP, KINDS, READ),
-        rule("", &["pods", "pods/log", "events"], READ),
+        // Logs of runs whose pods are gone are ConfigMaps.
+        rule("", &["configmaps", "pods", "pods/log", "events"], READ),
         rule("events.k8s.io", &["events"], READ),
     ]
 }
@@ -101,9 +104,9 @@ fn work() -> Vec<PolicyRule> {
         rule(GROUP, &["atoms", "atomversions", "runs", "stacks", "workspaces"], WRITE),
         // The terminal of a Run, and sources that are sent with it.
         rule("", &["pods/attach"], &["create", "get"]),
-        rule("", &["configmaps"], &["get", "list", "watch", "create", "delete", "patch", "update"]),
-        // States and kept logs. Who may run any module with any Secret of the namespace could read them anyway.
-        rule("", &["secrets"], &["get", "list"]),
+        rule("", &["configmaps"], &["create", "delete", "patch", "update"]),
+        // States, and those that are pushed. Who may run any module with any Secret of the namespace could read them anyway.
+        rule("", &["secrets"], &["get", "list", "create"]),
     ]
 }
 
