@@ -33,6 +33,11 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // What the embedded server logs is shown when `RUST_LOG` asks for it.
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(tracing_subscriber::filter::LevelFilter::OFF.into())
+        .from_env_lossy();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     // Two providers could be linked in; the process must say which one it means.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -148,5 +153,5 @@ fn fixture(folder: &Path, name: &str) -> anyhow::Result<Vec<Value>> {
     }
     let path = folder.join("fixtures").join(format!("{name}.yaml"));
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-    serde_saphyr::from_str(&text).with_context(|| format!("`{}` is not a list of definitions", path.display()))
+    scenario::read_yaml(&text).with_context(|| format!("`{}` is not a list of definitions", path.display()))
 }

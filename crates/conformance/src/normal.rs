@@ -23,6 +23,9 @@ static TOKEN: LazyLock<Regex> = LazyLock::new(|| pattern(r"eyJ[\w-]+\.[\w-]+\.[\
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b\d+\b"));
 static PEM: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(?s)-----BEGIN CERTIFICATE-----.*-----END CERTIFICATE-----\n?"));
+/// An object that is quoted in a message: the order of its fields is that of a struct in Go.
+static PATCHED: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(?s)Invalid value: "(\{\\?".*\}|map\[.*\])": "#));
+static QUOTED: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)Invalid value: ([\[{].*[\]}]): "));
 /// The volume that admission gives every pod has a name that is made up.
 static ACCESS: LazyLock<Regex> = LazyLock::new(|| pattern(r"kube-api-access-[a-z0-9]{5}\b"));
 
@@ -32,6 +35,8 @@ pub struct Names {
     uids: HashMap<String, String>,
     versions: HashMap<String, String>,
     generated: HashMap<String, String>,
+    /// What clients asked generated names to begin with.
+    bases: Vec<Regex>,
     /// Texts that are this server's own, such as its issuer, and what stands for them.
     own: Vec<(String, String)>,
 }
@@ -42,10 +47,19 @@ impl Names {
         self.own.push((text.to_owned(), name.to_owned()));
     }
 
+    /// Names that begin with this base and end with five letters of the server's choice are generated.
+    pub fn base(&mut self, base: &str) {
+        let cut: String = base.chars().take(58).collect();
+        if let Ok(form) = Regex::new(&format!("{}[bcdfghjklmnpqrstvwxz2456789]{{5}}\\b", regex::escape(&cut))) {
+            self.bases.push(form);
+        }
+    }
+
     /// The comparable form of a value.
     pub fn normalize(&mut self, value: &Value) -> Value {
         self.learn(value);
         let mut out = value.clone();
+        sort_causes(&mut out["body"]);
         self.value(&mut out, "", false);
         out
     }
@@ -115,6 +129,17 @@ impl Names {
         for (name, named) in &self.generated {
             out = out.replace(name, named);
         }
+        for base in &self.bases {
+            out = base.replace_all(&out, "<generated>").into_owned();
+        }
+        out = PATCHED.replace_all(&out, "Invalid value: \"<object>\": ").into_owned();
+        out = QUOTED
+            .replace_all(&out, |found: &Captures<'_>| {
+                // Structs in Go are quoted in the order of their fields.
+                let sorted = serde_json::from_str::<Value>(&found[1]).map(|v| v.to_string());
+                format!("Invalid value: {}: ", sorted.unwrap_or_else(|_| found[1].to_owned()))
+            })
+            .into_owned();
         let uids = &mut self.uids;
         out = UID
             .replace_all(&out, |found: &Captures<'_>| {
@@ -133,6 +158,34 @@ impl Names {
             })
             .into_owned()
     }
+}
+
+/// A real server looks at the fields of an object in no particular order, and tells what is wrong in that order.
+fn sort_causes(status: &mut Value) {
+    let Some(causes) = status.pointer("/details/causes").unwrap_or(&Value::Null).as_array().filter(|c| c.len() > 1)
+    else {
+        return;
+    };
+    let mut causes = causes.clone();
+    let text = |cause: &Value| {
+        let part = |key: &str| cause[key].as_str().unwrap_or_default().to_owned();
+        format!("{}: {}", part("field"), part("message"))
+    };
+    let told = |causes: &[Value]| format!("[{}]", causes.iter().map(text).collect::<Vec<_>>().join(", "));
+    let mut once: Vec<Value> = Vec::new();
+    causes.iter().for_each(|cause| {
+        if !once.contains(cause) {
+            once.push(cause.clone())
+        }
+    });
+    let before = told(&once);
+    causes.sort_by_key(text);
+    // Some fields are looked at more than once; the message tells what is wrong with them once.
+    causes.dedup();
+    if let Some(message) = status["message"].as_str().and_then(|m| m.strip_suffix(before.as_str())) {
+        status["message"] = format!("{message}{}", told(&causes)).into();
+    }
+    status["details"]["causes"] = causes.into();
 }
 
 fn time(found: &Captures<'_>) -> String {
@@ -191,6 +244,19 @@ mod tests {
         }));
         assert_eq!(list["metadata"], json!({"resourceVersion": "<version>", "continue": "<continue>"}));
         assert_eq!(list["items"][0]["metadata"]["resourceVersion"], "<version-1>");
+    }
+
+    #[test]
+    fn causes_are_put_in_order() {
+        let cause = |field: &str| json!({"field": field, "message": "bad"});
+        let answer = |first: &str, second: &str| {
+            json!({"body": {
+                "message": format!("x is invalid: [{first}: bad, {second}: bad]"),
+                "details": {"causes": [cause(first), cause(second)]},
+            }})
+        };
+        let mut names = Names::default();
+        assert_eq!(names.normalize(&answer("b", "a")), names.normalize(&answer("a", "b")));
     }
 
     #[test]

@@ -15,7 +15,10 @@ pub fn finding(place: &str, finding: &Finding) -> String {
     if !finding.sent.is_empty() {
         let _ = writeln!(out, "  sent    {}", cut(&finding.sent));
     }
-    for difference in &finding.differences {
+    // Answers of different codes have nothing in common: the sentences say it all.
+    let other_code = finding.differences.iter().any(|d| d.path == "code");
+    let told = |path: &str| !other_code || matches!(path, "code" | "body" | "body.message");
+    for difference in finding.differences.iter().filter(|d| told(&d.path)) {
         let _ = writeln!(out, "  {}", difference.path);
         let _ = writeln!(out, "    ours    {}", shown(difference.ours.as_ref()));
         let _ = writeln!(out, "    theirs  {}", shown(difference.theirs.as_ref()));

@@ -244,6 +244,10 @@ impl Side {
             return self.settle(&step.settle).await;
         }
         let request = self.outgoing(step)?;
+        if let Some(base) = step.body.as_ref().and_then(|b| b.pointer("/metadata/generateName")?.as_str()) {
+            let base = self.variables.fill(base);
+            self.names.base(&base);
+        }
         if let Some(name) = &step.watch {
             return self.watch(name, &request).await;
         }

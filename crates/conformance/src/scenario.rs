@@ -120,8 +120,8 @@ pub fn load(folder: &Path) -> anyhow::Result<Vec<Scenario>> {
     for path in files {
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
         let file = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let scenarios: Vec<Scenario> = serde_saphyr::from_str(&text)
-            .with_context(|| format!("`{}` is not a list of scenarios", path.display()))?;
+        let scenarios: Vec<Scenario> =
+            read_yaml(&text).with_context(|| format!("`{}` is not a list of scenarios", path.display()))?;
         for mut scenario in scenarios {
             scenario.file = file.clone();
             check(&scenario).with_context(|| format!("{file}: {}", scenario.scenario))?;
@@ -129,6 +129,11 @@ pub fn load(folder: &Path) -> anyhow::Result<Vec<Scenario>> {
         }
     }
     Ok(all)
+}
+
+/// Reads YAML in which only `true` and `false` are booleans: `y` and `on` are good names.
+pub fn read_yaml<T: serde::de::DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    Ok(serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true })?)
 }
 
 fn check(scenario: &Scenario) -> anyhow::Result<()> {
