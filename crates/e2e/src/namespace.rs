@@ -144,10 +144,11 @@ impl Person<'_> {
         self.namespace.kubectl_with(input, &[&["--as", self.user.as_str()], words].concat())
     }
 
-    /// Whether the cluster would let this person do that.
+    /// Whether the cluster would let this person do that; `resource` may be a part of one, such as `pods/log`.
     #[track_caller]
     pub fn may(&self, verb: &str, resource: &str) -> bool {
-        self.kubectl(&["auth", "can-i", verb, resource]).stdout.trim() == "yes"
+        let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
+        self.kubectl(&["auth", "can-i", verb, resource, "--subresource", part]).stdout.trim() == "yes"
     }
 }
 

@@ -27,7 +27,7 @@ async fn what_was_approved_is_applied() {
     assert_eq!(resources(&namespace.api::<Workspace>().get("w").await.unwrap()), 0);
 
     let ann = namespace.person("ann", &["knoll-approver"]);
-    let decision = approval("yes", "change", &digest, "Approve", &ann.user);
+    let decision = approval("approve", "change", &digest, "Approve", &ann.user);
     let _ = ann.kubectl_with(&decision, &["create", "-f", "-"]).ok();
     let status = namespace.run_in("change", RunPhase::Succeeded).await.status.unwrap();
     assert_eq!(status.plan.unwrap().digest, Some(digest), "the plan that was approved is the one that was applied");
@@ -40,7 +40,8 @@ async fn what_was_discarded_is_not() {
     let namespace = World::get().namespace().await;
     let digest = waiting(&namespace, "change").await;
     let ann = namespace.person("ann", &["knoll-approver"]);
-    let _ = ann.kubectl_with(&approval("no", "change", &digest, "Discard", &ann.user), &["create", "-f", "-"]).ok();
+    let _ =
+        ann.kubectl_with(&approval("discard", "change", &digest, "Discard", &ann.user), &["create", "-f", "-"]).ok();
     namespace.run_in("change", RunPhase::Discarded).await;
     assert_eq!(resources(&namespace.api::<Workspace>().get("w").await.unwrap()), 0);
 }

@@ -22,11 +22,11 @@ async fn each_role_does_its_part_and_no_other() {
         assert!(said.contains("cannot create resource \"runs\""), "{}: {said}", who.user);
     }
     for who in [&user, &viewer, &nobody] {
-        let decision = approval("yes", "one", &digest, "Approve", &who.user);
+        let decision = approval("approve", "one", &digest, "Approve", &who.user);
         let said = who.kubectl_with(&decision, &create).refused();
         assert!(said.contains("cannot create resource \"approvals\""), "{}: {said}", who.user);
     }
-    let _ = approver.kubectl_with(&approval("yes", "one", &digest, "Approve", &approver.user), &create).ok();
+    let _ = approver.kubectl_with(&approval("approve", "one", &digest, "Approve", &approver.user), &create).ok();
     namespace.run_in("one", RunPhase::Succeeded).await;
 
     for who in [&user, &approver, &viewer] {
