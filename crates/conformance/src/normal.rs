@@ -26,6 +26,8 @@ static PEM: LazyLock<Regex> =
 /// An object that is quoted in a message: the order of its fields is that of a struct in Go.
 static PATCHED: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(?s)Invalid value: "(\{\\?".*\}|map\[.*\])": "#));
 static QUOTED: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)Invalid value: ([\[{].*[\]}]): "));
+/// What changed, as a comparison of structs in Go.
+static DIFF: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\n@@ -\d+,\d+ \+\d+,\d+ @@\n.*"));
 /// The volume that admission gives every pod has a name that is made up.
 static ACCESS: LazyLock<Regex> = LazyLock::new(|| pattern(r"kube-api-access-[a-z0-9]{5}\b"));
 
@@ -105,7 +107,13 @@ impl Names {
                     map.insert(self.text(&key), inner);
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|v| self.value(v, key, false)),
+            Value::Array(items) => {
+                items.iter_mut().for_each(|v| self.value(v, key, false));
+                if key == "managedFields" {
+                    // They are ordered by time, which one server may see pass where the other does not.
+                    items.sort_by_key(Value::to_string);
+                }
+            }
             Value::String(text) => {
                 let new = match key {
                     "resourceVersion" if in_list => "<version>".to_owned(),
@@ -153,6 +161,7 @@ impl Names {
                 uids.entry(found[0].to_owned()).or_insert(next).clone()
             })
             .into_owned();
+        out = DIFF.replace_all(&out, "").into_owned();
         out = TIME.replace_all(&out, |found: &Captures<'_>| time(found)).into_owned();
         out = TOKEN.replace_all(&out, "<token>").into_owned();
         out = PEM.replace_all(&out, "<certificate>").into_owned();

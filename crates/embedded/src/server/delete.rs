@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::schema::error::FieldError;
 use crate::server::kinds::{Resource, Rules};
+use crate::server::query::Query;
 use crate::server::read::{self, Selection};
 use crate::server::status::{ApiError, Result, Subject, json_response};
 use crate::server::{Call, Server, controllers, meta, object, options, write};
@@ -30,7 +31,9 @@ impl Options {
     /// Reads the options of a request.
     pub fn parse(call: &Call, body: &Value) -> Result<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let query = &call.query;
+        // Options in a body are all of the options.
+        let none = Query::default();
+        let query = if body.is_null() { &call.query } else { &none };
         let policy = text(&body["propagationPolicy"]).or_else(|| {
             let given = query.get("propagationPolicy");
             (!given.is_empty()).then(|| given.to_owned())
@@ -117,7 +120,8 @@ pub async fn delete(
         meta::tidy(&mut new);
         let gone = may_go(resource, &new);
         if options.dry_run || (!gone && new == old) {
-            return Ok(if gone { Deleted::Gone(old) } else { Deleted::Waiting(new) });
+            let last = if resource.rules == Rules::Pod { new.clone() } else { old };
+            return Ok(if gone { Deleted::Gone(last) } else { Deleted::Waiting(new) });
         }
         let key = resource.key(namespace, name);
         let expect = write::revision_of(&old);

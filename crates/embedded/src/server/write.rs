@@ -69,10 +69,10 @@ pub fn prepare_create(server: &Server, call: &Call, body: Decoded, source: Sourc
     if resource.has_generation() {
         object::set_meta(&mut object, "generation", Some(1.into()));
     }
-    rules::prepare_create(resource, &mut object, server.node_name());
     if resource.rules == Rules::Pod {
-        check_account(server, call, &object)?;
+        give_account(server, call, &mut object)?;
     }
+    rules::prepare_create(resource, &mut object, server.node_name());
     validate(call, &object, None, meta::validate(resource, &object))?;
     rules::initial_status(resource, &mut object);
     server.admit(call, "CREATE", Some(&object), None)?;
@@ -89,7 +89,7 @@ pub async fn store_new(server: &Server, call: &Call, mut object: Value) -> Resul
     let code = StatusCode::CREATED;
     if call.query.dry_run() {
         if server.store.get(&call.key(&name)).map_err(ApiError::internal)?.is_some() {
-            return Err(ApiError::already_exists(call.resource.subject(&name)));
+            return Err(exists(server, call, &name));
         }
         return Ok(Written { code, object });
     }
@@ -99,9 +99,19 @@ pub async fn store_new(server: &Server, call: &Call, mut object: Value) -> Resul
             object::set_meta(&mut object, "resourceVersion", Some(revision.to_string().into()));
             Ok(Written { code, object })
         }
-        Err(store::Error::Exists) => Err(ApiError::already_exists(call.resource.subject(&name))),
+        Err(store::Error::Exists) => Err(exists(server, call, &name)),
         Err(error) => Err(store_error(error)),
     }
+}
+
+/// An object of that name is there, or on its way out.
+fn exists(server: &Server, call: &Call, name: &str) -> ApiError {
+    let mut error = ApiError::already_exists(call.resource.subject(name));
+    let found = server.read(&call.resource, call.target.namespace.as_deref(), name);
+    if found.is_ok_and(|found| found.is_some_and(|found| object::deleting(&found))) {
+        error.message = format!("object is being deleted: {}", error.message);
+    }
+    error
 }
 
 /// `PUT` of a whole object.
@@ -350,6 +360,9 @@ pub fn writer<'a>(server: &Server, call: &'a Call, manager: &'a str) -> Writer<'
         api_version: &call.api_version,
         subresource: call.target.subresource.as_deref(),
         reset: match call.target.subresource.as_deref() {
+            Some("status") if call.resource.rules == Rules::Pod => {
+                &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"]
+            }
             Some("status") => &["spec"],
             _ if call.resource.status => &["status"],
             _ => &[],
@@ -382,10 +395,11 @@ fn check_namespace(server: &Server, call: &Call, namespace: &str, name: &str) ->
 }
 
 /// A pod runs as a service account that exists.
-fn check_account(server: &Server, call: &Call, pod: &Value) -> Result<()> {
-    let namespace = object::meta(pod, "namespace");
-    let account = pod["spec"]["serviceAccountName"].as_str().unwrap_or("default");
-    if server.read_account(namespace, account)?.is_some() {
+fn give_account(server: &Server, call: &Call, pod: &mut Value) -> Result<()> {
+    let account = rules::name_account(pod);
+    let namespace = object::meta(pod, "namespace").to_owned();
+    if let Some(found) = server.read_account(&namespace, &account)? {
+        rules::use_account(pod, &found);
         return Ok(());
     }
     let why = format!("error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found");

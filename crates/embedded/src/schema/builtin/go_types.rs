@@ -50,8 +50,9 @@ impl Walk<'_> {
                 ("Time", _) => time(value, TIME),
                 ("MicroTime", _) => time(value, MICRO_TIME),
                 ("IntOrString", Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
-                    Some(format!("json: cannot unmarshal {} into Go value of type int32", type_name(value)))
+                    Some(refusal(value, name, path, "int32"))
                 }
+                ("Quantity", Value::String(text)) => quantity(text),
                 (
                     "IntOrString"
                     | "Quantity"
@@ -127,6 +128,16 @@ fn go_name(reference: &str) -> String {
 
 fn refusal(value: &Value, name: &str, path: &str, expected: &str) -> String {
     format!("json: cannot unmarshal {} into Go struct field {name}.{path} of type {expected}", type_name(value))
+}
+
+fn quantity(text: &str) -> Option<String> {
+    let number = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let digits = number.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+    let unit = number[digits..].trim_end_matches(|c: char| c.is_ascii_digit());
+    let unit = unit.strip_suffix(['+', '-']).unwrap_or(unit);
+    let fits = digits > 0 && unit.chars().all(|c| "eEinumkKMGTP".contains(c));
+    let form = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$";
+    (!fits).then(|| format!("quantities must match the regular expression '{form}'"))
 }
 
 fn time(value: &Value, layout: &str) -> Option<String> {

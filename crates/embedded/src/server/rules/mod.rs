@@ -4,10 +4,12 @@ mod crd;
 mod data;
 mod event;
 mod pod;
+mod pod_checks;
 mod roles;
 
 pub use crd::{custom_resources, established};
 pub use event::{to_core, to_events};
+pub use pod::{name_account, use_account};
 
 use serde_json::{Value, json};
 
@@ -66,7 +68,7 @@ pub fn prepare_update(resource: &Resource, object: &mut Value) {
 pub fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     match resource.rules {
         Rules::ConfigMap | Rules::Secret => data::validate(resource.rules, object, old),
-        Rules::Pod => pod::validate(object, old),
+        Rules::Pod => pod_checks::validate(object, old),
         Rules::Crd => crd::validate(object, old),
         Rules::Lease => lease(object),
         Rules::Event => event::validate(resource, object, old),
