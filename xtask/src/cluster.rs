@@ -18,6 +18,7 @@ mod ready;
 mod record;
 mod shims;
 mod show;
+mod traces;
 
 use std::fs;
 use std::process::Command;
@@ -119,9 +120,9 @@ impl Up {
         if self.node {
             node_possible().map_err(anyhow::Error::msg)?;
         }
-        place.create()?;
+        let asked = self.kube_version.as_deref().map(KubeVersion::parse).transpose()?;
         let _lock = place.lock()?;
-        let record = self.decide(place)?;
+        let record = self.decide(place, asked)?;
         let tools = match record.node {
             true => {
                 let tools = packages::ensure()?;
@@ -147,9 +148,8 @@ impl Up {
     }
 
     /// What the cluster is: what it was when it was made, with what is asked for now.
-    fn decide(&self, place: &Place) -> anyhow::Result<Record> {
+    fn decide(&self, place: &Place, asked: Option<KubeVersion>) -> anyhow::Result<Record> {
         let known = Record::read(place)?;
-        let asked = self.kube_version.as_deref().map(KubeVersion::parse).transpose()?;
         let version = match (&known, asked) {
             (None, asked) => asked.map_or_else(|| KubeVersion::parse(KUBE_VERSION), Ok)?,
             (Some(record), asked) => {
@@ -183,6 +183,55 @@ impl Up {
         let known_ports = known.map(|record| record.ports).unwrap_or_default();
         let ports = ports::complete(&known_ports, running)?;
         Ok(Record { kube_version: version.to_string(), assets, node, ports, gateway, bridge })
+    }
+}
+
+/// etcd and kube-apiserver alone, started anew for a measurement. They end when this is dropped.
+pub struct ApiServer {
+    place: Place,
+    /// How long both took to start.
+    pub start: Duration,
+    /// Their processes.
+    pub processes: Vec<i32>,
+}
+
+impl ApiServer {
+    /// Starts a new one under a name, in the place of an older one of that name.
+    pub fn start(name: &str) -> anyhow::Result<ApiServer> {
+        let place = Place::of(Some(name))?;
+        down(&place, true)?;
+        let lock = place.lock()?;
+        let record = Up::default().decide(&place, None)?;
+        record.write(&place)?;
+        pki::ensure(&place, &record)?;
+        control::configure(&place, &record)?;
+        let kubectl = Kubectl::new(&place, &record)?;
+        let programs = control::programs(&place, &record)?;
+        // Its end takes the lock again, also when the start fails.
+        drop(lock);
+        let mut server = ApiServer { place, start: Duration::ZERO, processes: Vec::new() };
+        let begun = Instant::now();
+        for program in programs.iter().take(2) {
+            ensure(&server.place, program)?;
+        }
+        ready::apiserver(&server.place, &kubectl)?;
+        server.start = begun.elapsed();
+        let running = programs.iter().filter_map(|program| process::running(&server.place, program.name));
+        server.processes = running.map(|file| file.pid).collect();
+        Ok(server)
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> std::path::PathBuf {
+        self.place.kubeconfig()
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        if let Err(error) = down(&self.place, true) {
+            eprintln!("warning: {error:#}");
+        }
     }
 }
 

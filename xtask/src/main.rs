@@ -1,5 +1,6 @@
 //! The tasks of this repository: `cargo xtask <task>`.
 
+mod bench;
 mod cluster;
 mod image;
 mod needs;
@@ -30,6 +31,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Measures, and prints a table
+    Bench(bench::Arguments),
     /// A real Kubernetes on this machine
     Cluster(cluster::Arguments),
     /// Builds the images that Knoll runs from, and loads them into the cluster's node
@@ -41,6 +44,7 @@ fn main() -> std::process::ExitCode {
         Task::Demo => demo(),
         Task::Test(arguments) => test::run(&arguments),
         Task::Generate { check } => generate(check),
+        Task::Bench(arguments) => bench::run(&arguments),
         Task::Cluster(arguments) => cluster::run(&arguments),
         Task::Image(arguments) => image::run(&arguments),
     };

@@ -183,6 +183,8 @@ pub mod content {
     pub const STATE_PART: &str = "state-part";
     /// A plan.
     pub const PLAN: &str = "plan";
+    /// A state that somebody handed in, to be pushed by a run.
+    pub const UPLOAD: &str = "upload";
     /// A log.
     pub const LOG: &str = "log";
     /// A dependency lock file.
@@ -245,7 +247,7 @@ pub mod annotation {
     pub const UPDATED_AT: &str = "knoll.dev/updated-at";
     /// The outputs that are not sensitive, as JSON.
     pub const OUTPUTS: &str = "knoll.dev/outputs";
-    /// Where in a run's log the part that a Secret holds begins, in bytes.
+    /// Where in a run's log the part that a ConfigMap holds begins, in bytes.
     pub const OFFSET: &str = "knoll.dev/offset";
     /// How many bytes the content has that a Secret holds.
     pub const SIZE: &str = "knoll.dev/size";
@@ -289,7 +291,7 @@ pub mod field_manager {
 pub mod secret_type {
     /// The head of a state, and its parts.
     pub const STATE: &str = "knoll.dev/state";
-    /// The head of a plan, a log or a lock file, and its parts.
+    /// The head of a plan or of a state that was handed in, and its parts.
     pub const CONTENT: &str = "knoll.dev/content";
     /// Resolved variables of a revision, under the one key [`super::VARIABLES_KEY`].
     pub const VARIABLES: &str = "knoll.dev/variables";
@@ -342,9 +344,15 @@ pub fn plan_secret(run: &str) -> String {
     format!("knoll-plan-{run}")
 }
 
-/// The name of a Secret with a part of a run's log.
+/// The name of the Secret that is the head of a state that was handed in for a run.
 #[must_use]
-pub fn log_secret(run: &str, part: usize) -> String {
+pub fn upload_secret(run: &str) -> String {
+    format!("knoll-upload-{run}")
+}
+
+/// The name of a ConfigMap with a part of a run's log.
+#[must_use]
+pub fn log_config_map(run: &str, part: usize) -> String {
     format!("knoll-log-{run}-{part}")
 }
 

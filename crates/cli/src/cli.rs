@@ -4,7 +4,9 @@ use clap::{Parser, Subcommand};
 
 use crate::connect::Connection;
 use crate::run::{ChangeArgs, RunArgs};
-use crate::{cluster, complete, doctor, man, run, runner, runs, state, version, workspace};
+use crate::{
+    cluster, complete, doctor, install, logs, man, operator, run, runner, runs, state, uninstall, version, workspace,
+};
 
 /// Terraform and OpenTofu on Kubernetes: what you know from terraform, carried out in the cluster.
 #[derive(Parser)]
@@ -73,6 +75,8 @@ pub enum Command {
     Run(runs::show::RunCommand),
     /// Come back to a run: its output, and its terminal
     Attach(run::resume::Args),
+    /// Print what a run has printed, also when its pod is gone
+    Logs(logs::Args),
     /// Stop a run
     Cancel(runs::cancel::Args),
     /// Look at the plan of a run, and let it be applied
@@ -87,6 +91,10 @@ pub enum Command {
     Down(cluster::down::Args),
     /// Tell whether the embedded cluster runs, and where
     Status(cluster::status::Args),
+    /// Install Knoll into a cluster
+    Install(install::Args),
+    /// Take Knoll out of a cluster
+    Uninstall(uninstall::Args),
     /// Check the cluster, your access to it, and this machine
     Doctor(doctor::Args),
     /// Print the versions of this program and of the cluster
@@ -96,6 +104,8 @@ pub enum Command {
     /// Write the manual pages into a folder
     #[command(hide = true)]
     Man(man::Args),
+    /// Run the hub and the controllers (started by `knoll install` in a pod)
+    Operator(Box<operator::Args>),
     /// Run inside a Run's pod (started by Knoll itself)
     #[command(hide = true)]
     Runner(runner::Args),

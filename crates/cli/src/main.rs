@@ -5,14 +5,19 @@ mod cluster;
 mod complete;
 mod connect;
 mod doctor;
+mod install;
+mod logs;
 mod man;
 mod module;
+mod operator;
 mod output;
+mod parts;
 mod run;
 mod runner;
 mod runs;
 mod state;
 mod style;
+mod uninstall;
 mod version;
 mod words;
 mod workspace;
@@ -60,6 +65,7 @@ fn dispatch(command: Command, outer: &Connection) -> Result<ExitCode> {
         Command::Up(args) => cluster::up::run(&args),
         Command::Down(args) => cluster::down::run(&args),
         Command::Status(args) => cluster::status::run(&args),
+        Command::Operator(args) => operator::run(&args),
         Command::Runner(args) => Ok(runner::run(args)),
         Command::Fmt(args) => run::fmt::run(&args),
         Command::Man(args) => man::run(&args),
@@ -92,15 +98,19 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
         Command::Runs(args) => return runs::list::run(args, outer).await,
         Command::Run(args) => return runs::show::run(args, outer).await,
         Command::Attach(args) => return run::resume::run(args, outer).await,
+        Command::Logs(args) => return logs::run(args, outer).await,
         Command::Cancel(args) => return runs::cancel::run(args, outer).await,
         Command::Approve(args) => return runs::decide::run(args, runs::decide::APPROVE, outer).await,
         Command::Discard(args) => return runs::decide::run(args, runs::decide::DISCARD, outer).await,
         Command::Watch(args) => return runs::watch::run(args, outer).await,
+        Command::Install(args) => return install::run(args, outer).await,
+        Command::Uninstall(args) => return uninstall::run(args, outer).await,
         Command::Doctor(args) => return doctor::run(args, outer).await,
         Command::Version(args) => return version::run(args, outer).await,
         Command::Up(_)
         | Command::Down(_)
         | Command::Status(_)
+        | Command::Operator(_)
         | Command::Runner(_)
         | Command::Fmt(_)
         | Command::Man(_)

@@ -96,7 +96,12 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
         let reason = exit.reason.clone().unwrap_or_else(|| fallback.to_owned());
         Cause::new(reason, exit.message.clone().unwrap_or(sentence))
     };
-    if exit.reason.as_deref() == Some(reason::CANCELLED) {
+    let stopped = exit.reason.as_deref() == Some(reason::POD_DELETED) && crate::run::is_cancelled(run);
+    if stopped {
+        // The pod of a run that does not stop in time is deleted by us.
+        let cause = Cause::new(reason::CANCELLED, "It was cancelled, and its pod was stopped.");
+        status::finish(next, run, RunPhase::Cancelled, &cause, now);
+    } else if exit.reason.as_deref() == Some(reason::CANCELLED) {
         let cause = told(reason::CANCELLED, format!("It was cancelled; exit code {}.", exit.code));
         status::finish(next, run, RunPhase::Cancelled, &cause, now);
     } else if exit.code == 0 || exit.reason.as_deref() == Some(reason::SUCCEEDED) {

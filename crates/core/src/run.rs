@@ -229,8 +229,10 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
     let Some(pod) = seen.pod else {
         let since = status.started_at.as_ref().map(|time| time.0);
         let late = status.phase == RunPhase::Starting && is_past(after(since, limit), now);
+        let told = conditions::find(&status.conditions, condition::READY);
+        let told = told.filter(|ready| ready.reason == reason::TIMED_OUT).map(|ready| ready.message.clone());
         let cause = if late {
-            not_in_time(run, seen.workspace)
+            told.map_or_else(|| not_in_time(run, seen.workspace, None), |told| Cause::new(reason::TIMED_OUT, told))
         } else {
             Cause::new(reason::POD_DELETED, "The pod was deleted before its runner had reported its end.")
         };
@@ -251,7 +253,7 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
     };
     let deadline = after(pod.creation_timestamp().map(|time| time.0), limit);
     if is_past(deadline, now) {
-        let (phase, cause) = (status.phase, not_in_time(run, seen.workspace));
+        let (phase, cause) = (status.phase, not_in_time(run, seen.workspace, why.as_ref()));
         status::enter(&mut status, run, phase, &cause, now);
         return Decision::act(status, delete(pod));
     }
@@ -431,9 +433,10 @@ fn ended(seen: &Observed<'_>, mut status: RunStatus, phase: RunPhase, cause: &Ca
     Decision::keep(status).at(after(Some(now), ttl))
 }
 
-fn not_in_time(run: &Run, workspace: Option<&Workspace>) -> Cause {
+fn not_in_time(run: &Run, workspace: Option<&Workspace>, why: Option<&Cause>) -> Cause {
     let limit = steps::timeouts(&run.spec, workspace).pending.map(|limit| limit.to_string()).unwrap_or_default();
-    Cause::new(reason::TIMED_OUT, format!("The pod did not start within {limit} (timeouts.pending)."))
+    let why = why.map(|why| format!(" {}", why.message)).unwrap_or_default();
+    Cause::new(reason::TIMED_OUT, format!("The pod did not start within {limit} (timeouts.pending).{why}"))
 }
 
 fn delete(pod: &Pod) -> Action {

@@ -2,9 +2,10 @@
 //!
 //! Later ones win: the Workspace's, then `variablesFrom` in its order, then the Run's own.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{ConfigMap, EnvVar, Secret};
+use knoll_api::pod::PodSettings;
 use knoll_api::run::Run;
 use knoll_api::variables::{KeyRef, KeysRef, StackOutputsRef, ValueFrom, VariableCategory, Variables, VariablesFrom};
 use knoll_api::wire::JobVariable;
@@ -68,6 +69,8 @@ pub struct Resolved {
     pub variables: Vec<JobVariable>,
     /// Variable files by name.
     pub files: BTreeMap<String, String>,
+    /// The names of those files that came from a Secret.
+    pub sensitive_files: BTreeSet<String>,
 }
 
 /// Looks things up, each object once.
@@ -136,9 +139,9 @@ impl<'a> Lookup<'a> {
     ///
     /// # Errors
     /// When it is not there.
-    pub async fn env(&mut self, env: &EnvVar, what: &str) -> Result<String, Error> {
+    pub async fn env(&mut self, env: &EnvVar, what: &str) -> Result<(String, bool), Error> {
         if let Some(value) = &env.value {
-            return Ok(value.clone());
+            return Ok((value.clone(), false));
         }
         let what = format!("the environment variable `{}` of {what}", env.name);
         let from = env.value_from.as_ref().ok_or_else(|| Error::Nothing(what.clone()))?;
@@ -149,8 +152,34 @@ impl<'a> Lookup<'a> {
         };
         let key = KeyRef { name: name.clone(), key: key.clone() };
         match self.key(kind, &key, &what).await {
-            Err(Error::Object { .. } | Error::Key { .. }) if optional == Some(true) => Ok(String::new()),
-            found => found,
+            Err(Error::Object { .. } | Error::Key { .. }) if optional == Some(true) => Ok((String::new(), false)),
+            found => Ok((found?, matches!(kind, Kind::Secret))),
+        }
+    }
+
+    /// The values that a pod has in its environment from Secrets. What is not there is none: the pod has started without.
+    ///
+    /// # Errors
+    /// When the API fails.
+    pub async fn secrets_of(&mut self, settings: &PodSettings) -> Result<Vec<String>, Error> {
+        let keys = settings.env.iter().filter_map(|env| env.value_from.as_ref()?.secret_key_ref.as_ref());
+        let mut found = Vec::new();
+        for key in keys {
+            let texts = self.optional(Kind::Secret, &key.name).await?;
+            found.extend(texts.and_then(|texts| texts.get(&key.key).cloned().flatten()));
+        }
+        for from in settings.env_from.iter().filter_map(|from| from.secret_ref.as_ref()) {
+            let texts = self.optional(Kind::Secret, &from.name).await?;
+            found.extend(texts.into_iter().flat_map(BTreeMap::values).flatten().cloned());
+        }
+        Ok(found)
+    }
+
+    async fn optional(&mut self, kind: Kind, name: &str) -> Result<Option<&Texts>, Error> {
+        match self.object(kind, name, "the environment").await {
+            Ok(texts) => Ok(Some(texts)),
+            Err(Error::Object { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -202,6 +231,9 @@ impl<'a> Lookup<'a> {
             }
             let text = text.ok_or_else(|| Error::Text { kind: kind.name(), name: name.clone(), key: key.clone() })?;
             if key.ends_with(".tfvars") || key.ends_with(".tfvars.json") {
+                if matches!(kind, Kind::Secret) {
+                    all.sensitive_files.insert(key.clone());
+                }
                 all.files.insert(key, text);
             } else {
                 let sensitive = matches!(kind, Kind::Secret);

@@ -22,6 +22,8 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::Metrics;
+
 /// How many objects of one kind are worked on at a time.
 const CONCURRENCY: u16 = 32;
 
@@ -69,6 +71,7 @@ pub async fn drive<K, C>(
     store: Store<K>,
     asked: impl Stream<Item = ObjectRef<K>>,
     reconcile: Reconcile<K, C>,
+    metrics: Metrics,
     shutdown: CancellationToken,
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
@@ -83,15 +86,18 @@ pub async fn drive<K, C>(
         *count = count.saturating_add(1);
         Action::requeue(backoff(*count))
     };
+    let controller = K::plural(&());
     let queue = asked.map(Ok::<_, std::convert::Infallible>).take_until(shutdown.cancelled_owned());
     let config = Config::default().concurrency(CONCURRENCY);
     controller::applier(reconcile, on_error, context, store, queue, config)
         .for_each(|result| {
             match result {
                 Ok((object, _)) => {
+                    metrics.reconciled(&controller, false);
                     lock().remove(&object);
                 }
                 Err(controller::Error::ReconcilerFailed(error, object)) => {
+                    metrics.reconciled(&controller, true);
                     tracing::warn!(%object, %error, "a reconcile failed and is tried again");
                 }
                 // Its object went while it waited for its turn.

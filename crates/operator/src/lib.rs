@@ -8,7 +8,9 @@ pub mod client;
 mod context;
 mod controller;
 mod events;
+pub mod health;
 pub mod lease;
+pub mod metrics;
 mod run;
 mod watch;
 mod workspace;
@@ -37,6 +39,8 @@ use crate::{
     context::{Caches, Context, Created, Told},
     controller::{Written, boxed, drive},
     events::Recorder,
+    health::{Controllers, Health},
+    metrics::Metrics,
     watch::{Triggers, feed},
 };
 
@@ -52,12 +56,16 @@ pub struct Settings {
     pub platform: Platform,
     /// The Lease it holds while it works; without one it must be the only operator.
     pub lease: Option<lease::Settings>,
+    /// Where it counts.
+    pub metrics: Metrics,
+    /// Where it says how far it is.
+    pub health: Health,
 }
 
 /// Why the operator stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another operator leads now.
+    /// The Lease is another operator's now.
     #[error(transparent)]
     Lease(#[from] lease::Error),
     /// A part of it has ended although nobody told it to.
@@ -65,17 +73,36 @@ pub enum Error {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// Runs the controllers until `shutdown`; then what is under way is finished.
+/// Runs the controllers until `shutdown`; then what is under way is finished. Who loses the Lease stands by again.
 ///
 /// # Errors
-/// When the Lease is lost or a controller breaks down; the process should start anew.
+/// When a controller breaks down; the process should start anew.
 pub async fn run(client: Client, settings: Settings, shutdown: CancellationToken) -> Result<(), Error> {
-    let Some(lease) = settings.lease.clone() else {
-        return control(client, settings, shutdown).await;
+    let health = settings.health.clone();
+    let result = loop {
+        let Some(lease) = &settings.lease else {
+            break control(client, settings, shutdown).await;
+        };
+        health.controllers(Controllers::StandingBy);
+        let Some(held) = lease::acquire(&client, lease, &shutdown).await else {
+            break Ok(());
+        };
+        match lead(client.clone(), settings.clone(), held, &shutdown).await {
+            Err(Error::Lease(error)) => tracing::warn!(%error, "this process does not lead any more"),
+            result => break result,
+        }
     };
-    let Some(held) = lease::acquire(&client, &lease, &shutdown).await else {
-        return Ok(());
-    };
+    health.controllers(Controllers::Stopping);
+    result
+}
+
+/// Runs the controllers for as long as the Lease is held.
+async fn lead(
+    client: Client,
+    settings: Settings,
+    held: lease::Held,
+    shutdown: &CancellationToken,
+) -> Result<(), Error> {
     // The Lease is let go only when the controllers have stopped.
     let stopped = CancellationToken::new();
     let controllers = shutdown.child_token();
@@ -96,7 +123,8 @@ pub async fn run(client: Client, settings: Settings, shutdown: CancellationToken
 
 /// The caches, their feeds and the controllers, wired in one place.
 async fn control(client: Client, settings: Settings, shutdown: CancellationToken) -> Result<(), Error> {
-    let Settings { namespace, platform, lease } = settings;
+    let Settings { namespace, platform, lease, metrics, health } = settings;
+    health.controllers(Controllers::Filling);
     let (run_store, run_writer) = reflector::store();
     let (workspace_store, workspace_writer) = reflector::store();
     let (approval_store, approval_writer) = reflector::store();
@@ -123,6 +151,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         created: Created::default(),
         told: Told::default(),
         events: recorder,
+        metrics: metrics.clone(),
     });
 
     // The feeds outlive the controllers, so that the last reconciles see what they wrote.
@@ -154,6 +183,8 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         () = shutdown.cancelled() => {}
     }
     tracing::info!(namespace = namespace.as_deref().unwrap_or("all"), "the controllers start");
+    metrics.show(&context.caches);
+    health.controllers(Controllers::Working);
     let caches = context.caches.clone();
     let mut controllers = JoinSet::new();
     let stop = shutdown.clone();
@@ -162,6 +193,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         caches.workspaces,
         workspaces_asked,
         |workspace, context| boxed(workspace::reconcile(workspace, context)),
+        metrics.clone(),
         stop.clone(),
     ));
     controllers.spawn(drive(
@@ -169,6 +201,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         caches.runs,
         runs_asked,
         |run, context| boxed(run::reconcile(run, context)),
+        metrics.clone(),
         stop.clone(),
     ));
     controllers.spawn(drive(
@@ -176,6 +209,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         caches.approvals,
         approvals_asked,
         |approval, context| boxed(approval::reconcile(approval, context)),
+        metrics.clone(),
         stop,
     ));
     let mut result = Ok(());
@@ -184,6 +218,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         shutdown.cancel();
         result = result.and(ended.map_err(Error::from));
     }
+    metrics.hide();
     feeding.cancel();
     while let Some(ended) = feeds.join_next().await {
         result = result.and(ended.map_err(Error::from));

@@ -10,6 +10,11 @@ const BOTH: [&str; 8] =
 /// Flags of [`APPLY_ONLY`] and [`BOTH`] whose value may be the next word.
 const WITH_VALUE: [&str; 4] = ["backup", "lock-timeout", "parallelism", "state-out"];
 
+/// The flags for `init`, which the user did not call: only those about how things look.
+pub fn of_init(args: &[String]) -> Vec<OsString> {
+    pick(args, |name| name == "no-color")
+}
+
 /// The flags for `plan`.
 pub fn of_plan(args: &[String]) -> Vec<OsString> {
     pick(args, |name| !APPLY_ONLY.contains(&name) && name != "detailed-exitcode")

@@ -42,7 +42,7 @@ pub fn collect(folder: &Path, extra: &[PathBuf]) -> Result<Module> {
     let base = common(folders.iter().map(PathBuf::as_path).chain(named.iter().filter_map(|path| path.parent())));
     let mut walk = Walk { base: &base, files: Files::new(), links: Vec::new(), size: 0 };
     for folder in &folders {
-        walk.folder(folder, folder, &rules(folder)?)?;
+        walk.folder(folder, &rules(folder)?)?;
     }
     for path in &named {
         walk.file(path)?;
@@ -100,8 +100,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Takes what is in `folder`, which lies in `top`, whose `rules` hold.
-    fn folder(&mut self, top: &Path, folder: &Path, rules: &Gitignore) -> Result<()> {
+    /// Takes what is in `folder`, and not left out by `rules`.
+    fn folder(&mut self, folder: &Path, rules: &Gitignore) -> Result<()> {
         let unreadable = || format!("cannot read the folder `{}`", folder.display());
         for entry in std::fs::read_dir(folder).with_context(unreadable)? {
             let entry = entry.with_context(unreadable)?;
@@ -111,7 +111,7 @@ impl Walk<'_> {
                 continue;
             }
             if kind.is_dir() {
-                self.folder(top, &path, rules)?;
+                self.folder(&path, rules)?;
             } else if kind.is_symlink() {
                 self.links.push(path);
             } else if kind.is_file() {

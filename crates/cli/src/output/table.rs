@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn colours_take_no_room_and_lines_fit() {
         let coloured = Table { colour: true, ..table() }.to_string();
-        assert!(coloured.contains("\u{1b}[31mFailed\u{1b}[39m   3s"), "{coloured:?}");
+        assert!(coloured.contains("\u{1b}[31mFailed\u{1b}[0m   3s"), "{coloured:?}");
         for line in table().at_most(20).to_string().lines() {
             assert!(line.chars().count() <= 20, "{line:?}");
         }

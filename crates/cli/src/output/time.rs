@@ -32,7 +32,7 @@ fn short(seconds: i64) -> String {
     match seconds {
         ..=119 => format!("{seconds}s"),
         120..=599 if seconds % 60 != 0 => format!("{}m{}s", seconds / 60, seconds % 60),
-        ..=7199 => format!("{}m", seconds / 60),
+        120..=7199 => format!("{}m", seconds / 60),
         7200..=172_799 => format!("{}h", seconds / 3600),
         _ => format!("{}d", seconds / 86400),
     }

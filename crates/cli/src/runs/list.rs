@@ -60,14 +60,21 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     let mut list = list.explain(&place.cluster, "cannot list the runs")?.items;
     list.retain(|run| args.select.wants(run));
     sort(&mut list);
-    let nothing = format!("There are no runs in namespace `{}`; `knoll plan` starts one.", place.namespace);
     let namespaces = args.select.all_namespaces;
+    let nothing = match namespaces {
+        true => "There are no such runs in any namespace.".to_owned(),
+        false => format!("There are no such runs in namespace `{}`; `knoll plan` starts one.", place.namespace),
+    };
     output::list(&list, args.output.output, &nothing, |wide| table(&list, namespaces, wide, Timestamp::now()))
 }
 
 /// The newest last: that is where the eye is in a terminal.
 pub fn sort(list: &mut [Run]) {
-    list.sort_by_key(|run| (run.metadata.creation_timestamp.as_ref().map(|time| time.0), run.name_any()));
+    list.sort_by_key(|run| {
+        let started = run.status.as_ref().and_then(|status| status.started_at.as_ref()).map(|time| time.0);
+        // Creation is told in seconds only, in which several runs may come and go.
+        (run.metadata.creation_timestamp.as_ref().map(|time| time.0), started.is_none(), started, run.name_any())
+    });
 }
 
 /// The table of runs.

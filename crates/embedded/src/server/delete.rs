@@ -4,10 +4,11 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::schema::error::FieldError;
 use crate::server::kinds::{Resource, Rules};
 use crate::server::read::{self, Selection};
-use crate::server::status::{ApiError, Result, json_response};
-use crate::server::{Call, Server, meta, object, write};
+use crate::server::status::{ApiError, Result, Subject, json_response};
+use crate::server::{Call, Server, meta, object, options, write};
 use crate::store::{self, Write};
 
 /// The finalizer of an object that waits for its dependents.
@@ -30,7 +31,6 @@ impl Options {
     pub fn parse(call: &Call, body: &Value) -> Result<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let query = &call.query;
-        let number = |name: &str| query.number(name).map(|n| n.and_then(|n| i64::try_from(n).ok()));
         let policy = text(&body["propagationPolicy"]).or_else(|| {
             let given = query.get("propagationPolicy");
             (!given.is_empty()).then(|| given.to_owned())
@@ -39,25 +39,30 @@ impl Options {
             let given = query.get("orphanDependents");
             (!given.is_empty()).then(|| given == "true")
         });
-        let policy = policy.or_else(|| orphan.map(|o| if o { "Orphan" } else { "Background" }.to_owned()));
-        if let Some(policy) = &policy
-            && !["Orphan", "Background", "Foreground"].contains(&policy.as_str())
-        {
-            return Err(ApiError::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "Invalid",
-                format!(
-                    "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"{policy}\": supported values: \"Background\", \"Foreground\", \"Orphan\""
-                ),
-            ));
+        let mut errors = Vec::new();
+        if let Some(policy) = &policy {
+            if orphan.is_some() {
+                let why = "orphanDependents and deletionPropagation cannot be both set";
+                errors.push(FieldError::invalid("propagationPolicy", policy.as_str(), why));
+            }
+            if !["Orphan", "Background", "Foreground"].contains(&policy.as_str()) {
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                errors.push(FieldError::not_supported("propagationPolicy", policy.as_str(), &known));
+            }
         }
-        let dry = body["dryRun"].as_array().is_some_and(|d| !d.is_empty()) || query.dry_run()?;
+        let policy = policy.or_else(|| orphan.map(|o| if o { "Orphan" } else { "Background" }.to_owned()));
+        let mut dry: Vec<String> = body["dryRun"].as_array().into_iter().flatten().filter_map(text).collect();
+        dry.extend(query.all("dryRun").iter().cloned());
+        errors.extend(options::dry_run(&dry));
+        if !errors.is_empty() {
+            return Err(options::invalid("DeleteOptions", &errors));
+        }
         Ok(Self {
-            grace: body["gracePeriodSeconds"].as_i64().or(number("gracePeriodSeconds")?),
+            grace: body["gracePeriodSeconds"].as_i64().or(query.number("gracePeriodSeconds")?),
             uid: text(&body["preconditions"]["uid"]),
             version: text(&body["preconditions"]["resourceVersion"]),
             policy,
-            dry_run: dry,
+            dry_run: !dry.is_empty(),
         })
     }
 
@@ -138,8 +143,11 @@ pub async fn delete(
 fn check(resource: &Resource, old: &Value, options: &Options) -> Result<()> {
     let name = object::meta(old, "name");
     let refuse = |what: &str, wanted: &str, found: &str| {
-        let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-        Err(ApiError::conflict(resource.subject(name), &why))
+        let how = if what == "UID" { "deleted and then recreated" } else { "modified" };
+        let why = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {how}"
+        );
+        Err(ApiError::conflict(Subject { group: &resource.group, resource: &resource.kind, name }, &why))
     };
     match (&options.uid, &options.version) {
         (Some(uid), _) if uid != object::meta(old, "uid") => refuse("UID", uid, object::meta(old, "uid")),
@@ -236,17 +244,23 @@ pub async fn collection(server: &Server, call: &Call, body: &Value) -> Result<Re
         let namespace = call.resource.namespaced.then(|| object::meta(&object, "namespace"));
         let name = object::meta(&object, "name");
         match delete(server, &call.resource, namespace, name, &options).await {
-            Ok(Deleted::Gone(last) | Deleted::Waiting(last)) => items.push(last),
+            Ok(_) => {
+                let mut item = object.clone();
+                read::untyped(&call.resource, &mut item);
+                items.push(item);
+            }
             Err(error) if error.code == StatusCode::NOT_FOUND => {}
             Err(error) => return Err(error),
         }
     }
-    let revision = server.store.revision().to_string();
+    let mut meta = json!({"resourceVersion": listed.revision.to_string()});
+    if call.resource.rules == Rules::Custom {
+        meta["continue"] = "".into();
+    }
     Ok(json_response(
         StatusCode::OK,
         &json!({
-            "kind": call.resource.list_kind, "apiVersion": call.api_version,
-            "metadata": {"resourceVersion": revision}, "items": items,
+            "kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": meta, "items": items,
         }),
     ))
 }

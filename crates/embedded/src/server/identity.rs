@@ -36,6 +36,11 @@ impl Identity {
         self.groups.iter().any(|g| g == MASTERS)
     }
 
+    /// Is known: not just anybody.
+    pub fn is_authenticated(&self) -> bool {
+        self.groups.iter().any(|g| g == "system:authenticated")
+    }
+
     /// `userInfo` of reviews.
     pub fn user_info(&self) -> Value {
         let mut info = json!({"username": self.name, "groups": self.groups});

@@ -49,6 +49,8 @@ pub struct Resource {
     pub schema: SchemaSource,
     /// `additionalPrinterColumns` of a custom resource.
     pub columns: Option<Arc<Value>>,
+    /// Where a custom resource keeps what its `scale` subresource shows.
+    pub scale: Option<Arc<crate::server::scale::Paths>>,
     /// The UID of the CustomResourceDefinition that it comes from.
     pub crd: Option<Arc<CrdOrigin>>,
 }
@@ -166,6 +168,7 @@ impl Resource {
         match self.rules {
             Rules::Review => &["create"],
             Rules::Namespace => &["create", "delete", "get", "list", "patch", "update", "watch"],
+            Rules::Custom => &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
             _ => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
         }
     }
@@ -302,6 +305,7 @@ pub fn builtin() -> impl Iterator<Item = Resource> {
             selectable: own(selectable),
             schema: SchemaSource::Builtin,
             columns: None,
+            scale: None,
             crd: None,
         }
     })

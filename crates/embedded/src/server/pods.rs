@@ -19,7 +19,7 @@ pub async fn subresource(server: &Server, call: Call, name: &str, request: Reque
         "attach" | "exec" if method == Method::GET || method == Method::POST => {
             stream(server, &call, name == "exec", request).await
         }
-        "log" | "attach" | "exec" => Err(ApiError::method_not_allowed(call.resource.subject(""), method.as_str())),
+        "log" | "attach" | "exec" => Err(ApiError::method_not_allowed()),
         _ => Err(ApiError::no_such_resource()),
     }
 }
@@ -69,7 +69,7 @@ async fn log(server: &Server, call: &Call) -> Result<Response> {
     let query = &call.query;
     let since = match (query.number("sinceSeconds")?, query.get("sinceTime")) {
         (Some(seconds), _) => {
-            let back = jiff::SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+            let back = jiff::SignedDuration::from_secs(seconds);
             server.now().checked_sub(back).ok()
         }
         (None, "") => None,
@@ -80,10 +80,10 @@ async fn log(server: &Server, call: &Call) -> Result<Response> {
     let options = LogOptions {
         follow: query.flag("follow"),
         previous: query.flag("previous"),
-        tail_lines: query.number("tailLines")?,
+        tail_lines: query.number("tailLines")?.and_then(|n| u64::try_from(n).ok()),
         since,
         timestamps: query.flag("timestamps"),
-        limit_bytes: query.number("limitBytes")?,
+        limit_bytes: query.number("limitBytes")?.and_then(|n| u64::try_from(n).ok()),
     };
     let stream = runtime.logs(&pod, &container, options).await.map_err(runtime_error)?;
     let mut response = Response::new(Body::from_stream(stream));

@@ -1,34 +1,49 @@
 //! Authorization: administrators may do everything, everyone may look around, the rest is for roles to grant.
 
+use http::Method;
 use serde_json::Value;
 
 use crate::server::Server;
 use crate::server::identity::Identity;
-use crate::server::kinds::Resource;
 use crate::server::path::Target;
-use crate::server::status::{ApiError, Result};
+use crate::server::status::{ApiError, Result, Subject};
 use crate::store::List;
 
 const FOLDER: &str = "rbac.authorization.k8s.io";
 
 /// Refuses what the user may not do.
-pub fn authorize(server: &Server, user: &Identity, verb: &str, resource: &Resource, target: &Target) -> Result<()> {
+pub fn authorize(server: &Server, user: &Identity, verb: &str, target: &Target) -> Result<()> {
     let namespace = target.namespace.as_deref();
     let sub = target.subresource.as_deref();
-    if server.allows(user, verb, &resource.group, &resource.plural, sub, target.name.as_deref(), namespace) {
+    if server.allows(user, verb, &target.group, &target.resource, sub, target.name.as_deref(), namespace) {
         return Ok(());
     }
     let what = match sub {
-        Some(sub) => format!("{}/{sub}", resource.plural),
-        None => resource.plural.clone(),
+        Some(sub) => format!("{}/{sub}", target.resource),
+        None => target.resource.clone(),
     };
     let place = match namespace {
         Some(namespace) => format!("in the namespace \"{namespace}\""),
         None => "at the cluster scope".to_owned(),
     };
     let why =
-        format!("User \"{}\" cannot {verb} resource \"{what}\" in API group \"{}\" {place}", user.name, resource.group);
-    Err(ApiError::forbidden(resource.subject(target.name.as_deref().unwrap_or_default()), &why))
+        format!("User \"{}\" cannot {verb} resource \"{what}\" in API group \"{}\" {place}", user.name, target.group);
+    let name = target.name.as_deref().unwrap_or_default();
+    Err(ApiError::forbidden(Subject { group: &target.group, resource: &target.resource, name }, &why))
+}
+
+/// Refuses what the user may not look at: what is no resource is open to whoever is known, as far as it is there.
+pub fn authorize_path(user: &Identity, method: &Method, path: &str) -> Result<()> {
+    let open = ["/api", "/apis", "/openapi", "/healthz", "/livez", "/readyz", "/version"];
+    let below = |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+    if user.is_admin() || (method == Method::GET && user.is_authenticated() && open.iter().any(|root| below(root))) {
+        return Ok(());
+    }
+    let verb = method.as_str().to_lowercase();
+    let message = format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", user.name);
+    let mut error = ApiError::new(http::StatusCode::FORBIDDEN, "Forbidden", message);
+    error.details = Some(serde_json::json!({}));
+    Err(error)
 }
 
 impl Server {

@@ -148,6 +148,8 @@ impl Operator {
                 plugin_cache: None,
             },
             lease,
+            metrics: knoll_operator::metrics::Metrics::default(),
+            health: knoll_operator::health::Health::default(),
         };
         let task = tokio::spawn(knoll_operator::run(client, settings, stop.clone()));
         Self { stop, task }

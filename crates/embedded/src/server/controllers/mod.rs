@@ -17,7 +17,7 @@ use crate::server::kinds::Resource;
 use crate::server::path::Target;
 use crate::server::query::{Form, Query};
 use crate::server::status::{ApiError, Result};
-use crate::server::{Call, write};
+use crate::server::{Call, patching, write};
 
 /// How long a controller that failed waits before it starts over.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -111,6 +111,7 @@ fn call(server: &Server, resource: &Resource, namespace: Option<&str>, name: Opt
             http::HeaderValue::from_static("application/merge-patch+json"),
         )]),
         form: Form::Object,
+        warnings: std::sync::Arc::default(),
     }
 }
 
@@ -130,7 +131,7 @@ async fn patch(
     patch: &serde_json::Value,
 ) -> Result<()> {
     let call = call(server, resource, namespace, Some(name), sub);
-    match write::patch(server, &call, patch.to_string().into()).await {
+    match patching::patch(server, &call, patch.to_string().into()).await {
         Err(error) if error.code == http::StatusCode::NOT_FOUND => Ok(()),
         result => result.map(|_| ()),
     }
@@ -146,7 +147,7 @@ async fn ensure(
     object["apiVersion"] = resource.api_version().into();
     object["kind"] = json!(resource.kind);
     let call = call(server, resource, namespace, None, None);
-    match write::create(server, &call, object).await {
+    match write::create(server, &call, object.into()).await {
         Err(error) if error.reason == "AlreadyExists" => Ok(()),
         result => result.map(|_| ()),
     }

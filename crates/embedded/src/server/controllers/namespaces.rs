@@ -9,6 +9,8 @@ use crate::server::{Server, object, write};
 use crate::store::List;
 
 const PREFIX: &str = "core/namespaces/";
+const DESCRIPTION: &str = "kubernetes.io/description";
+const ABOUT: &str = "The certificate authority that signed this cluster's own certificate.";
 
 /// Creates a namespace with all that belongs to it.
 pub async fn create(server: &Server, name: &str) -> Result<()> {
@@ -29,7 +31,7 @@ async fn furnish(server: &Server, namespace: &str) -> Result<()> {
         if server.store.get(&key).map_err(ApiError::internal)?.is_some() {
             return Ok(());
         }
-        let map = json!({"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": server.ca_pem}});
+        let map = json!({"metadata": {"name": "kube-root-ca.crt", "annotations": {DESCRIPTION: ABOUT}}, "data": {"ca.crt": server.ca_pem}});
         ensure(server, &*resource(server, "", "configmaps")?, Some(namespace), map).await
     };
     futures::future::try_join(account, certificate).await?;
@@ -94,7 +96,7 @@ async fn empty(server: &Server, namespace: &Value) -> Result<bool> {
     let call = call(server, &kind, None, Some(name), Some("finalize"));
     let mut body = server.read_namespace(name)?.unwrap_or(done);
     body["spec"]["finalizers"] = json!([]);
-    match write::update(server, &call, body).await {
+    match write::update(server, &call, body.into()).await {
         Err(error) if error.code == http::StatusCode::NOT_FOUND => Ok(true),
         result => result.map(|_| true),
     }

@@ -41,14 +41,18 @@ pub fn validate(rules: Rules, object: &Value, old: Option<&Value>) -> Vec<FieldE
                 errors.push(FieldError::invalid(path.as_str(), key.as_str(), why));
             }
             if field == "binaryData" && object["data"].get(key).is_some() {
-                errors.push(FieldError::invalid("data", key.as_str(), "duplicate of key present in binaryData"));
+                errors.push(FieldError::invalid(
+                    format!("data[{key}]"),
+                    key.as_str(),
+                    "duplicate of key present in binaryData",
+                ));
             }
             let text = value.as_str().unwrap_or_default();
             size += if encoded { text.len() / 4 * 3 } else { text.len() };
         }
     }
     if size > LIMIT {
-        let field = if rules == Rules::Secret { "data" } else { "" };
+        let field = if rules == Rules::Secret { "data" } else { "[]" };
         errors.push(FieldError::too_long(field, LIMIT as u64));
     }
     let Some(old) = old else { return errors };
@@ -66,28 +70,13 @@ pub fn validate(rules: Rules, object: &Value, old: Option<&Value>) -> Vec<FieldE
     errors
 }
 
-/// The first value of a Secret or of `binaryData` that is not base64.
-pub fn bad_encoding(rules: Rules, object: &Value) -> Option<String> {
-    let fields: &[&str] = match rules {
-        Rules::Secret => &["data"],
-        Rules::ConfigMap => &["binaryData"],
-        _ => return None,
-    };
-    fields.iter().find_map(|field| {
-        object[field].as_object().into_iter().flatten().find_map(|(key, value)| {
-            let text = value.as_str().unwrap_or_default();
-            STANDARD.decode(text).is_err().then(|| format!("{field}.{key} is not valid base64"))
-        })
-    })
-}
-
 fn bad_key(key: &str) -> Option<&'static str> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match key {
         "." => Some("must not be '.'"),
         ".." => Some("must not be '..'"),
         _ if key.starts_with("..") => Some("must not start with '..'"),
-        _ if key.len() > 253 => Some("must be no more than 253 bytes"),
+        _ if key.len() > 253 => Some("must be no more than 253 characters"),
         _ if key.is_empty() || !key.chars().all(legal) => Some(KEY),
         _ => None,
     }

@@ -6,7 +6,6 @@ mod event;
 mod pod;
 
 pub use crd::{custom_resources, established};
-pub use data::bad_encoding;
 pub use event::{to_core, to_events};
 
 use serde_json::{Value, json};
@@ -19,17 +18,11 @@ use crate::server::object;
 pub fn prepare_create(resource: &Resource, object: &mut Value, node: Option<&str>) {
     match resource.rules {
         Rules::Namespace => {
-            let name = object::meta(object, "name").to_owned();
-            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
+            name_label(object);
             object["spec"]["finalizers"] = json!(["kubernetes"]);
             object["status"] = json!({"phase": "Active"});
         }
-        Rules::Secret => data::secret_defaults(object),
-        Rules::Pod => {
-            pod::defaults(object);
-            pod::admit(object, node);
-        }
-        Rules::Crd => crd::defaults(object),
+        Rules::Pod => pod::admit(object, node),
         Rules::Custom if resource.status => {
             drop_field(object, "status");
         }
@@ -44,16 +37,26 @@ pub fn initial_status(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Fills in defaults on an object that is updated.
-pub fn prepare_update(resource: &Resource, object: &mut Value) {
+/// Fills in the defaults of the kind, wherever an object of it is read.
+pub fn defaults(resource: &Resource, object: &mut Value) {
     match resource.rules {
-        Rules::Namespace => {
-            let name = object::meta(object, "name").to_owned();
-            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
-        }
         Rules::Secret => data::secret_defaults(object),
         Rules::Pod => pod::defaults(object),
         Rules::Crd => crd::defaults(object),
+        Rules::Namespace if !object::meta(object, "name").is_empty() => name_label(object),
+        _ => {}
+    }
+}
+
+fn name_label(namespace: &mut Value) {
+    let name = object::meta(namespace, "name").to_owned();
+    namespace["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
+}
+
+/// Fills in what an object that is updated must have.
+pub fn prepare_update(resource: &Resource, object: &mut Value) {
+    match resource.rules {
+        Rules::Namespace => name_label(object),
         _ => {}
     }
 }
