@@ -299,6 +299,9 @@ pub mod secret_type {
     pub const JOURNAL: &str = "knoll.dev/journal";
 }
 
+/// How the names of Secrets of [`secret_type::VARIABLES`] begin.
+pub const VARIABLES_PREFIX: &str = "knoll-variables-";
+
 /// The key of a Secret of [`secret_type::VARIABLES`]: everything that terraform is given, as JSON.
 pub const VARIABLES_KEY: &str = "variables.json";
 
@@ -367,5 +370,5 @@ pub fn bundle_config_map(digest: &str) -> String {
 #[must_use]
 pub fn variables_secret(stack: &str, digest: &str) -> String {
     let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
-    format!("knoll-variables-{stack}-{}", hash.get(..16).unwrap_or(hash))
+    format!("{VARIABLES_PREFIX}{stack}-{}", hash.get(..16).unwrap_or(hash))
 }

@@ -44,6 +44,12 @@ pub enum Error {
     /// A status could not be written as JSON.
     #[error("a status could not be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
+    /// A state could not be read.
+    #[error("the outputs of a Stack cannot be read: {0}")]
+    State(String),
+    /// What was decided on is not so any more.
+    #[error("the inputs of a Stack have changed while they were looked at")]
+    Changed,
 }
 
 impl Error {

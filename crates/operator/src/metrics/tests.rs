@@ -12,7 +12,10 @@ fn at(millis: i64) -> MicroTime {
 #[test]
 fn a_run_is_measured_when_it_starts_and_when_it_ends() {
     let metrics = Metrics::default();
-    let from = |phase| Transition { before: Standing::of(&RunStatus { phase, ..RunStatus::default() }), since: Some(at(1000).0) };
+    let from = |phase| Transition {
+        before: Standing::of(&RunStatus { phase, ..RunStatus::default() }),
+        since: Some(at(1000).0),
+    };
     let started = RunStatus { phase: RunPhase::Starting, started_at: Some(at(3000)), ..RunStatus::default() };
     metrics.run_changed(&from(RunPhase::Queued), &started);
     let step = StepStatus {
