@@ -181,6 +181,12 @@ where
         }
     }
 
+    /// Notes that this process has written over the object in another way than [`Written::publish`].
+    pub fn note(&self, object: &K) {
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        before.insert(ObjectRef::from_obj(object), object.resource_version());
+    }
+
     /// Forgets an object that is gone.
     pub fn forget(&self, object: &K) {
         self.before.lock().unwrap_or_else(PoisonError::into_inner).remove(&ObjectRef::from_obj(object));

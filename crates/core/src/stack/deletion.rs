@@ -41,6 +41,11 @@ pub(super) fn decide(seen: &Observed<'_>, status: StackStatus, unfinished: &[&Ru
         return Decision::keep(status).then(Action::RemoveFinalizer);
     }
     let Some(kept) = what_exists(seen, &status) else {
+        let recorded = stack.status.as_ref().map_or(0, |recorded| recorded.settled);
+        if recorded != status.settled {
+            // That everything is destroyed has to be written down before what proves it is deleted.
+            return working(seen, status, reason::DESTROYING, "Everything is destroyed.", now);
+        }
         return Decision::keep(status).then(Action::CleanUp).then(Action::RemoveFinalizer);
     };
     if stack.spec.suspend {

@@ -128,7 +128,11 @@ impl World {
                 next.outputs_digest =
                     Some(outputs_digest((self.state > 0).then_some(digest.as_str()), &self.stack.spec));
             }
-            Action::CleanUp => self.cleaned = true,
+            Action::CleanUp => {
+                self.cleaned = true;
+                self.runs.clear();
+                self.workspace = None;
+            }
             Action::RemoveFinalizer => self.gone = true,
         }
     }

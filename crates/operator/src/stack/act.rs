@@ -71,7 +71,11 @@ async fn finalizers(context: &Context, stack: &Stack, all: &[String]) -> Result<
     match api.patch(&stack.name_any(), &by_us(), &Patch::Merge(patch)).await {
         // The watch brings what there is now.
         Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
-        result => result.map(drop).map_err(Error::api("cannot write the finalizer of a Stack")),
+        Err(error) => Err(Error::api("cannot write the finalizer of a Stack")(error)),
+        Ok(_) => {
+            context.stacks.note(stack);
+            Ok(())
+        }
     }
 }
 
@@ -153,9 +157,25 @@ async fn annotate(context: &Context, namespace: &str, run: &str, with: &str) -> 
     }
 }
 
-/// Deletes what the Stack has made, what others may still need last.
+/// Deletes what the Stack has made, what others may still need last. All of its infrastructure is destroyed, so its state
+/// and the earlier versions of it are of no use any more; they would only keep secrets.
 async fn clean_up(context: &Context, stack: &Stack, namespace: &str) -> Result<(), Error> {
     delete_owned::<Secret>(context, stack, namespace).await?;
+    let name = stack.name_any();
+    let workspace = context.api::<Workspace>(namespace).get_metadata_opt(&name).await;
+    let workspace = workspace.map_err(Error::api("cannot read the Workspace of a Stack"))?;
+    // Another Stack of this name may have taken Workspace and state over.
+    if workspace.is_some_and(|workspace| is_owned(&workspace, stack)) {
+        let api = context.api::<Secret>(namespace);
+        // The head goes first: without it nobody looks for the parts.
+        for holds in [content::STATE, content::STATE_PART] {
+            let labels = format!("{}={name},{}={holds}", label::WORKSPACE, label::CONTENT);
+            let found = api.list_metadata(&ListParams::default().labels(&labels)).await;
+            for secret in found.map_err(Error::api("cannot list the states of a Stack"))?.items {
+                delete(&api, &secret.name_any(), secret.uid()).await?;
+            }
+        }
+    }
     delete_owned::<Run>(context, stack, namespace).await?;
     delete_owned::<Workspace>(context, stack, namespace).await
 }
