@@ -35,7 +35,7 @@ use record::Record;
 pub use assets::GoSource;
 pub use gomod::program as go_mod_of_program;
 pub use packages::{Tools, busybox, node_possible};
-pub use place::{Place, lock, user_cache};
+pub use place::{DEFAULT_NAME, Place, lock, user_cache};
 
 /// The version of Kubernetes when none is asked for.
 const KUBE_VERSION: &str = "1.34.4";
@@ -323,7 +323,7 @@ impl Runtime {
 }
 
 /// Ends the cluster.
-fn down(place: &Place, delete: bool) -> anyhow::Result<()> {
+pub fn down(place: &Place, delete: bool) -> anyhow::Result<()> {
     if !place.folder.is_dir() {
         println!("There is no cluster in {}", place.folder.display());
         return Ok(());

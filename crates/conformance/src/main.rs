@@ -12,7 +12,7 @@ use knoll_conformance::accepted::{Accepted, fits};
 use knoll_conformance::connection::Connection;
 use knoll_conformance::run::{Outcome, Suite};
 use knoll_conformance::scenario::Scenario;
-use knoll_conformance::{cases, report, scenario};
+use knoll_conformance::{cases, report, scenario, sequence};
 use knoll_embedded::cluster::Cluster;
 use serde_json::Value;
 
@@ -26,6 +26,15 @@ struct Arguments {
     /// Runs only scenarios whose FILE/NAME fits; `*` stands for anything
     #[arg(long, value_name = "GLOB", default_value = "*")]
     only: String,
+    /// How many random sequences of writes are compared
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    sequences: u64,
+    /// The seed of the first random sequence; a new one for every run unless given
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How many writes a random sequence has
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    length: usize,
     /// How many scenarios run at the same time
     #[arg(long, value_name = "N", default_value_t = 4)]
     jobs: usize,
@@ -65,6 +74,11 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
         .with_context(|| format!("cannot read the kubeconfig `{}`", arguments.kubeconfig.display()))?;
     let mut all = scenario::load(&folder.join("scenarios"))?;
     all.extend(cases::load(&folder.join("../api/cases"))?);
+    let seed = arguments.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    if arguments.sequences > 0 {
+        println!("random sequences from seed {seed}");
+    }
+    all.extend((0..arguments.sequences).map(|n| sequence::make(seed + n, arguments.length)));
     all.retain(|s| fits(&arguments.only, &place(s)));
     let theirs = Connection::open(&text).await?;
     let cluster = Cluster::memory().await.context("the embedded cluster did not start")?;
@@ -94,6 +108,9 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
             Ok(outcome) => {
                 for finding in &outcome.findings {
                     println!("{}", report::finding(&place(scenario), finding));
+                }
+                if scenario.file == "random" && outcome.differed > 0 {
+                    shrink(&suite, scenario).await?;
                 }
                 file.1 += outcome.requests;
                 file.2 += outcome.differed;
@@ -134,6 +151,28 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
     }
     cluster.stop().await;
     Ok(total.differed == 0 && broken == 0 && stale == 0)
+}
+
+/// Shows the shortest sequence that still differs.
+async fn shrink(suite: &Suite, scenario: &Scenario) -> anyhow::Result<()> {
+    let mut smallest = scenario.clone();
+    let mut at = 0;
+    while let Some(smaller) = sequence::without(&smallest, at) {
+        if suite.run(&smaller).await?.differed > 0 {
+            smallest = smaller;
+        } else {
+            at += 1;
+        }
+    }
+    println!("{}, made smaller:", place(scenario));
+    for step in &smallest.steps {
+        let Some(request) = &step.request else { continue };
+        println!("  {request} {}", step.body.as_ref().map(Value::to_string).unwrap_or_default());
+    }
+    for finding in &suite.run(&smallest).await?.findings {
+        println!("{}", report::finding("  then", finding));
+    }
+    Ok(())
 }
 
 fn place(scenario: &Scenario) -> String {

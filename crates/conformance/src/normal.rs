@@ -84,11 +84,17 @@ impl Names {
     }
 
     fn value(&mut self, value: &mut Value, key: &str, in_list: bool) {
+        if let Value::Array(rules) = value
+            && matches!(key, "resourceRules" | "nonResourceRules")
+        {
+            // Roles are looked at in no particular order.
+            rules.sort_by_key(Value::to_string);
+        }
         match value {
             Value::Object(map) => {
                 // The version of a list is the server's own, which others move on.
                 let is_list = map.get("items").is_some_and(Value::is_array)
-                    || map.get("rows").is_some_and(Value::is_array)
+                    || map.get("kind").and_then(Value::as_str) == Some("Table")
                     || map.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List"));
                 let bookmark = map.get("type").and_then(Value::as_str) == Some("BOOKMARK");
                 for (key, mut inner) in std::mem::take(map) {

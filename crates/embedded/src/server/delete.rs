@@ -8,7 +8,7 @@ use crate::schema::error::FieldError;
 use crate::server::kinds::{Resource, Rules};
 use crate::server::read::{self, Selection};
 use crate::server::status::{ApiError, Result, Subject, json_response};
-use crate::server::{Call, Server, meta, object, options, write};
+use crate::server::{Call, Server, controllers, meta, object, options, write};
 use crate::store::{self, Write};
 
 /// The finalizer of an object that waits for its dependents.
@@ -131,6 +131,9 @@ pub async fn delete(
         };
         match server.store.write(write).await {
             Ok(revision) => {
+                if gone && resource.rules != Rules::Pod {
+                    new = old;
+                }
                 object::set_meta(&mut new, "resourceVersion", Some(revision.to_string().into()));
                 return Ok(if gone { Deleted::Gone(new) } else { Deleted::Waiting(new) });
             }
@@ -173,6 +176,10 @@ fn mark(server: &Server, resource: &Resource, object: &mut Value, options: &Opti
         Some(_) => finalizers.retain(|f| f != ORPHAN && f != FOREGROUND),
         None => {}
     }
+    if resource.rules == Rules::Crd && !had && !finalizers.iter().any(|f| f == controllers::definitions::FINALIZER) {
+        // The definition stays until its objects are gone.
+        finalizers.push(controllers::definitions::FINALIZER.to_owned());
+    }
     object::set_meta(object, "finalizers", Some(json!(finalizers)));
     let grace = grace(resource, object, options);
     let before = object["metadata"]["deletionGracePeriodSeconds"].as_i64();
@@ -180,7 +187,9 @@ fn mark(server: &Server, resource: &Resource, object: &mut Value, options: &Opti
         let seconds = jiff::SignedDuration::from_secs(grace.max(0));
         let end = server.now().checked_add(seconds).unwrap_or(server.now());
         object::set_meta(object, "deletionTimestamp", Some(server.text_of(end).into()));
-        object::set_meta(object, "deletionGracePeriodSeconds", Some(grace.into()));
+        if resource.rules != Rules::Namespace {
+            object::set_meta(object, "deletionGracePeriodSeconds", Some(grace.into()));
+        }
     }
     if !had && resource.has_generation() {
         let generation = object["metadata"]["generation"].as_i64().unwrap_or(1) + 1;
@@ -210,7 +219,9 @@ pub async fn one(server: &Server, call: &Call, body: &Value) -> Result<Response>
     server.admit(call, "DELETE", None, None)?;
     match delete(server, resource, call.target.namespace.as_deref(), name, &options).await? {
         Deleted::Waiting(object) => read::answer(server, call, StatusCode::OK, &shown(resource, object)?),
-        Deleted::Gone(object) if resource.rules == Rules::Pod => read::answer(server, call, StatusCode::OK, &object),
+        Deleted::Gone(object) if matches!(resource.rules, Rules::Pod | Rules::ServiceAccount) => {
+            read::answer(server, call, StatusCode::OK, &object)
+        }
         Deleted::Gone(object) => {
             let mut details = json!({"name": name, "kind": resource.plural, "uid": object["metadata"]["uid"]});
             if !resource.group.is_empty() {

@@ -85,11 +85,7 @@ pub fn take(call: &Call, object: &mut Value, duplicates: &[String], source: Sour
 /// A patch made something of the object that it cannot be.
 pub fn bad_patch(patched: &Value, why: &str) -> ApiError {
     let error = FieldError::invalid("patch", patched.to_string(), why);
-    let mut error = ApiError::invalid("", "", "", &[error]);
-    if let Some(details) = error.details.as_mut().and_then(Value::as_object_mut) {
-        details.remove("kind");
-    }
-    error
+    ApiError::invalid("", "", "", &[error])
 }
 
 fn check_custom(call: &Call, object: &Value, version: &str, kind: &str) -> Result<()> {

@@ -211,7 +211,7 @@ impl Server {
             None => identity::authenticate(self, request.headers())?,
         };
         if !matches!(path, Path::Object(_)) {
-            rbac::authorize_path(&identity, request.method(), request.uri().path())?;
+            rbac::authorize_path(self, &identity, request.method(), request.uri().path())?;
         }
         match path {
             Path::Object(target) => self.resource(identity, target, request).await,
@@ -296,7 +296,7 @@ impl Server {
     async fn verb(&self, call: Call, verb: &str, request: Request) -> Result<Response> {
         if call.resource.rules == Rules::Review {
             let body = body::read(&call, request.into_body()).await?;
-            return reviews::create(self, &call, body.value);
+            return reviews::create(self, &call, body);
         }
         let written = match verb {
             "get" => return read::get(self, &call),

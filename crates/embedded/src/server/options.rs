@@ -81,13 +81,17 @@ pub fn check_list(query: &Query, watch: bool) -> Result<()> {
                 &[FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")],
             ));
         }
-        if matching.is_empty() {
+        if matching != "NotOlderThan" {
             errors.push(match_error("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
-        } else if matching != "NotOlderThan" {
+        }
+        if !matching.is_empty() && matching != "NotOlderThan" {
             errors.push(FieldError::not_supported("resourceVersionMatch", matching, &["NotOlderThan"]));
         }
     } else if !matching.is_empty() && watch {
         errors.push(match_error("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+        if matching != "NotOlderThan" {
+            errors.push(FieldError::not_supported("resourceVersionMatch", matching, &["NotOlderThan"]));
+        }
     } else if !matching.is_empty() {
         if version.is_empty() {
             errors.push(match_error("resourceVersionMatch is forbidden unless resourceVersion is provided"));

@@ -147,7 +147,10 @@ impl ApiError {
         let joined = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
         let causes: Vec<Value> =
             errors.iter().map(|e| json!({"reason": e.reason(), "message": e.body(), "field": e.field})).collect();
-        let mut details = json!({"kind": kind, "causes": causes});
+        let mut details = json!({"causes": causes});
+        if !kind.is_empty() {
+            details["kind"] = kind.into();
+        }
         if !name.is_empty() {
             details["name"] = name.into();
         }

@@ -54,7 +54,8 @@ pub fn prepare_create(server: &Server, call: &Call, body: Decoded, source: Sourc
     }
     if let Some(namespace) = &call.target.namespace {
         object::set_meta(&mut object, "namespace", Some(namespace.as_str().into()));
-        check_namespace(server, call, namespace, object::meta(&object, "name"))?;
+        let named = ["name", "generateName"].map(|key| object::meta(&object, key));
+        check_namespace(server, call, namespace, named.into_iter().find(|n| !n.is_empty()).unwrap_or_default())?;
     }
     if object::meta(&object, "name").is_empty() && !object::meta(&object, "generateName").is_empty() {
         let name = meta::generate_name(object::meta(&object, "generateName"));
@@ -113,7 +114,8 @@ pub async fn update(server: &Server, call: &Call, body: Decoded) -> Result<Writt
     let version = version_sent(&body)?;
     for _ in 0..ATTEMPTS {
         let Some(old) = server.read(resource, call.target.namespace.as_deref(), name)? else {
-            if resource.create_on_update() && call.target.subresource.is_none() && version.is_none() {
+            if resource.create_on_update() && call.target.subresource.is_none() {
+                object::set_meta(&mut body, "resourceVersion", None);
                 return create(server, call, body.into()).await;
             }
             return Err(ApiError::not_found(resource.subject(name)));
@@ -204,6 +206,12 @@ pub fn next_version(server: &Server, call: &Call, old: &Value, new: Value, origi
     }
     let update_errors = meta::validate_update(old, &new);
     match call.target.subresource.as_deref() {
+        Some("status") if resource.rules.keeps_metadata_in_status() => {
+            new["spec"] = old["spec"].clone();
+            if resource.rules == Rules::Pod {
+                object::set_meta(&mut new, "ownerReferences", old["metadata"].get("ownerReferences").cloned());
+            }
+        }
         Some("status") => {
             let mut whole = old.clone();
             whole["status"] = new["status"].take();
@@ -287,6 +295,8 @@ pub async fn store_next(server: &Server, call: &Call, old: Value, next: Next) ->
     let expect = revision_of(&old);
     let value = stored(&call.resource, &object);
     let gone = delete::may_go(&call.resource, &object);
+    // The last event shows the object as it was when its last finalizer went.
+    let value = if gone { stored(&call.resource, &old) } else { value };
     let write =
         if gone { Write::Delete { key, expect, value: Some(value) } } else { Write::Update { key, expect, value } };
     match server.store.write(write).await {
@@ -409,7 +419,9 @@ fn validate(call: &Call, object: &Value, old: Option<&Value>, known: Vec<FieldEr
         errors
     };
     let name = object::meta(object, "name");
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&resource.group, &resource.kind, name, &errors)) }
+    // Events are core objects, whatever the API that they are written through.
+    let group = if resource.rules == Rules::Event { "" } else { &resource.group };
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(group, &resource.kind, name, &errors)) }
 }
 
 /// A status that is written alone is validated alone: what is wrong is told as seen from there.

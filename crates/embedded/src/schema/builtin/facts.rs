@@ -161,5 +161,14 @@ pub(super) const ANYTHING: &[&str] = &[
 ];
 
 /// Fields that the OpenAPI calls required and the API server does not insist on.
-pub(super) const NOT_REQUIRED: &[(&str, &str)] =
-    &[("api.authentication.v1.TokenRequestSpec", "audiences"), ("api.discovery.v1.EndpointSlice", "endpoints")];
+pub(super) const NOT_REQUIRED: &[(&str, &str)] = &[
+    ("api.authentication.v1.TokenRequestSpec", "audiences"),
+    ("api.discovery.v1.EndpointSlice", "endpoints"),
+    ("api.core.v1.LocalObjectReference", "name"),
+    ("api.rbac.v1.PolicyRule", "verbs"),
+    ("api.rbac.v1.RoleRef", "name"),
+    ("api.rbac.v1.RoleRef", "kind"),
+    ("api.rbac.v1.RoleRef", "apiGroup"),
+    ("api.rbac.v1.Subject", "name"),
+    ("api.rbac.v1.Subject", "kind"),
+];

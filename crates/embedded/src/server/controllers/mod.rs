@@ -2,10 +2,11 @@
 //! namespaces have what every namespace has and take all with them, dependents follow their owners, old events go.
 
 mod collector;
-mod definitions;
+pub mod definitions;
 mod expiry;
 mod namespaces;
 mod policies;
+mod roles;
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use crate::server::Server;
 use crate::server::identity::Identity;
-use crate::server::kinds::Resource;
+use crate::server::kinds::{Resource, Rules};
 use crate::server::path::Target;
 use crate::server::query::{Form, Query};
 use crate::server::status::{ApiError, Result};
@@ -39,7 +40,7 @@ pub async fn start(server: &Server) -> Result<()> {
             None => Ok(()),
         }
     };
-    futures::future::try_join(futures::future::try_join_all(namespaces), node).await?;
+    futures::future::try_join3(futures::future::try_join_all(namespaces), roles::create(server), node).await?;
     spawn(server, "custom resources", definitions::run);
     spawn(server, "namespaces", namespaces::run);
     spawn(server, "garbage collection", collector::run);
@@ -105,7 +106,11 @@ fn call(server: &Server, resource: &Resource, namespace: Option<&str>, name: Opt
             name: name.map(str::to_owned),
             subresource: sub.map(str::to_owned),
         },
-        query: Query::parse(Some("fieldManager=kube-controller-manager")),
+        query: Query::parse(Some(if resource.rules == Rules::Crd {
+            "fieldManager=kube-apiserver"
+        } else {
+            "fieldManager=kube-controller-manager"
+        })),
         headers: http::HeaderMap::from_iter([(
             http::header::CONTENT_TYPE,
             http::HeaderValue::from_static("application/merge-patch+json"),

@@ -51,6 +51,9 @@ pub fn validate(rules: Rules, object: &Value, old: Option<&Value>) -> Vec<FieldE
             size += if encoded { text.len() / 4 * 3 } else { text.len() };
         }
     }
+    if rules == Rules::Secret {
+        errors.extend(secret_type(object));
+    }
     if size > LIMIT {
         let field = if rules == Rules::Secret { "data" } else { "[]" };
         errors.push(FieldError::too_long(field, LIMIT as u64));
@@ -68,6 +71,34 @@ pub fn validate(rules: Rules, object: &Value, old: Option<&Value>) -> Vec<FieldE
         }
     }
     errors
+}
+
+/// What a Secret of a type that Kubernetes knows must hold.
+fn secret_type(secret: &Value) -> Vec<FieldError> {
+    let data = &secret["data"];
+    let required = |key: &str| data.get(key).is_none().then(|| FieldError::required(format!("data[{key}]"), ""));
+    match secret["type"].as_str().unwrap_or_default() {
+        "kubernetes.io/tls" => ["tls.crt", "tls.key"].into_iter().filter_map(required).collect(),
+        "kubernetes.io/ssh-auth" => required("ssh-privatekey").into_iter().collect(),
+        "kubernetes.io/basic-auth" if data.get("username").is_none() && data.get("password").is_none() => {
+            ["username", "password"].into_iter().filter_map(required).collect()
+        }
+        "kubernetes.io/service-account-token" => {
+            const NAME: &str = "kubernetes.io/service-account.name";
+            let named = secret["metadata"]["annotations"][NAME].as_str().is_some_and(|n| !n.is_empty());
+            let field = format!("metadata.annotations[{NAME}]");
+            if named { Vec::new() } else { vec![FieldError::required(field, "")] }
+        }
+        kind @ ("kubernetes.io/dockerconfigjson" | "kubernetes.io/dockercfg") => {
+            let key = if kind.ends_with("json") { ".dockerconfigjson" } else { ".dockercfg" };
+            let Some(text) = data[key].as_str() else { return required(key).into_iter().collect() };
+            let bytes = STANDARD.decode(text).unwrap_or_default();
+            let why = crate::server::decode::json(&bytes).err();
+            let shown = "<secret contents redacted>";
+            why.map(|why| FieldError::invalid(format!("data[{key}]"), shown, why)).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn bad_key(key: &str) -> Option<&'static str> {

@@ -4,6 +4,7 @@ mod crd;
 mod data;
 mod event;
 mod pod;
+mod roles;
 
 pub use crd::{custom_resources, established};
 pub use event::{to_core, to_events};
@@ -44,6 +45,7 @@ pub fn defaults(resource: &Resource, object: &mut Value) {
         Rules::Pod => pod::defaults(object),
         Rules::Crd => crd::defaults(object),
         Rules::Namespace if !object::meta(object, "name").is_empty() => name_label(object),
+        Rules::Role => roles::defaults(resource, object),
         _ => {}
     }
 }
@@ -55,9 +57,8 @@ fn name_label(namespace: &mut Value) {
 
 /// Fills in what an object that is updated must have.
 pub fn prepare_update(resource: &Resource, object: &mut Value) {
-    match resource.rules {
-        Rules::Namespace => name_label(object),
-        _ => {}
+    if resource.rules == Rules::Namespace {
+        name_label(object);
     }
 }
 
@@ -68,7 +69,8 @@ pub fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec
         Rules::Pod => pod::validate(object, old),
         Rules::Crd => crd::validate(object, old),
         Rules::Lease => lease(object),
-        Rules::Event => event::validate(resource, object),
+        Rules::Event => event::validate(resource, object, old),
+        Rules::Role => roles::validate(resource, object, old),
         _ => Vec::new(),
     }
 }
