@@ -70,7 +70,7 @@ fn text(run: &Run, plan_text: Option<&str>, now: Timestamp) -> String {
     field("Started", &status.started_at.as_ref().map(|at| time::moment(at.0)).unwrap_or_default());
     field("Time", &time::took(status.started_at.as_ref(), status.finished_at.as_ref(), now));
     field("Bundle", status.bundle.as_deref().unwrap_or_default());
-    if run.spec.approval == RunApproval::Manual {
+    if matches!(run.spec.approval, RunApproval::Manual | RunApproval::ManualOnDestroy) {
         let decided = status.decision.as_ref().map(|decision| format!("{:?} by {}", decision.decision, decision.by));
         field("Decision", &decided.unwrap_or_else(|| "open".to_owned()));
         field("Digest", status.review_digest.as_deref().unwrap_or_default());
