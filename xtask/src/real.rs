@@ -9,15 +9,14 @@ use crate::image;
 use crate::progress::{built, phase, status};
 use crate::suite::{self, Program};
 
-/// The programs that run on any cluster.
-const PROGRAMS: [&str; 3] = ["cli thin", "cli kills", "cli promises"];
+/// The programs that run on any cluster, beside all of `crates/e2e`.
+const PROGRAMS: [&str; 2] = ["cli kills", "cli promises"];
 /// What they leave to the embedded cluster.
 const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
 
 /// Runs them, or says that nothing can run them here. A machine for CI must be able to.
 pub fn run(programs: &[Program]) -> anyhow::Result<()> {
-    let programs: Vec<Program> =
-        programs.iter().filter(|program| PROGRAMS.contains(&program.name.as_str())).cloned().collect();
+    let programs: Vec<Program> = programs.iter().filter(|program| on_any(&program.name)).cloned().collect();
     if let Err(why) = node_possible() {
         let count = suite::count(&programs, &WITHOUT)?;
         if std::env::var("CI").is_ok_and(|ci| ci == "true") {
@@ -37,6 +36,10 @@ pub fn run(programs: &[Program]) -> anyhow::Result<()> {
     tested
 }
 
+fn on_any(name: &str) -> bool {
+    name.starts_with("e2e ") || PROGRAMS.contains(&name)
+}
+
 fn on(place: &Place, programs: &[Program]) -> anyhow::Result<()> {
     phase("loading images", || image::load_for_tests(place))?;
     let kubeconfig = place.kubeconfig();
@@ -48,7 +51,11 @@ fn on(place: &Place, programs: &[Program]) -> anyhow::Result<()> {
     // One program at a time: they share the operator, which some of them kill.
     phase("tests on the real cluster", || {
         programs.iter().try_for_each(|program| {
-            suite::run(std::slice::from_ref(program), &[("KNOLL_E2E_KUBECONFIG", &kubeconfig)], &WITHOUT)
+            suite::run(
+                std::slice::from_ref(program),
+                &[("KNOLL_E2E", "real"), ("KNOLL_E2E_KUBECONFIG", &kubeconfig)],
+                &WITHOUT,
+            )
         })
     })
 }
