@@ -37,6 +37,16 @@ pub struct Arguments {
     name: Option<String>,
 }
 
+/// Builds the images quickly and loads them into a node.
+pub fn load_for_tests(place: &Place) -> anyhow::Result<()> {
+    run(&Arguments {
+        dev: true,
+        tofu: false,
+        load: true,
+        name: (place.name != cluster::DEFAULT_NAME).then(|| place.name.clone()),
+    })
+}
+
 /// Builds the images and loads them.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let place = Place::of(arguments.name.as_deref())?;

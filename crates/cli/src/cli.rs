@@ -5,7 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::connect::Connection;
 use crate::run::{ChangeArgs, RunArgs};
 use crate::{
-    cluster, complete, doctor, install, logs, man, operator, run, runner, runs, state, uninstall, version, workspace,
+    cluster, complete, doctor, install, logs, man, operator, run, runner, runs, stack, state, uninstall, version,
+    workspace,
 };
 
 /// Terraform and OpenTofu on Kubernetes: what you know from terraform, carried out in the cluster.
@@ -69,6 +70,9 @@ pub enum Command {
     /// Make, choose and look at workspaces
     #[command(visible_alias = "ws")]
     Workspace(workspace::Args),
+    /// Look at stacks, ask for their runs, let them hold still
+    #[command(visible_alias = "stk")]
+    Stack(stack::Args),
     /// List runs
     Runs(runs::list::Args),
     /// Look at one run

@@ -15,6 +15,7 @@ mod parts;
 mod run;
 mod runner;
 mod runs;
+mod stack;
 mod state;
 mod style;
 mod uninstall;
@@ -95,6 +96,7 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
         Command::Sh(args) => ("sh", args, None),
         Command::State(args) => return state::run(args, outer).await,
         Command::Workspace(args) => return workspace::run(args, outer).await,
+        Command::Stack(args) => return stack::run(args, outer).await,
         Command::Runs(args) => return runs::list::run(args, outer).await,
         Command::Run(args) => return runs::show::run(args, outer).await,
         Command::Attach(args) => return run::resume::run(args, outer).await,

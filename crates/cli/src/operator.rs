@@ -182,7 +182,7 @@ async fn reach(client: &Client, server: &str) -> Result<Version> {
                 bail!("the cluster at {server} does not let the operator in: {}", status.message);
             }
             Err(error) if Instant::now() > deadline => {
-                return Err(error).with_context(|| format!("the cluster at {server} does not answer"));
+                return Err(said(error)).with_context(|| format!("the cluster at {server} does not answer"));
             }
             Err(error) => {
                 tracing::warn!(%error, server, "the cluster does not answer yet");
@@ -196,12 +196,20 @@ async fn has_kinds(client: &Client) -> Result<()> {
     let known = match client.list_api_group_resources(API_VERSION).await {
         Ok(list) => list.resources.len(),
         Err(kube::Error::Api(status)) if status.code == 404 => 0,
-        Err(error) => return Err(error).context("cannot see which kinds the cluster has"),
+        Err(error) => return Err(said(error)).context("cannot see which kinds the cluster has"),
     };
     if known == 0 {
         bail!("the cluster does not have Knoll's kinds ({API_VERSION}): `knoll install` installs them");
     }
     Ok(())
+}
+
+/// What the API said, without the form in which it said it.
+fn said(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow!("{}", status.message),
+        error => error.into(),
+    }
 }
 
 /// Where runners reach the hub, and the names that its certificate has to be for.
@@ -215,7 +223,8 @@ async fn address(args: &Args, client: &Client, home: &str) -> Result<(String, Ve
         return Ok((url.trim_end_matches('/').to_owned(), names));
     }
     let services: Api<Service> = Api::namespaced(client.clone(), home);
-    let service = services.get_opt(SERVICE).await.context("cannot read the address of the hub's Service")?;
+    let service =
+        services.get_opt(SERVICE).await.map_err(said).context("cannot read the address of the hub's Service")?;
     let ip: Option<IpAddr> = service.and_then(|service| service.spec?.cluster_ip?.parse().ok());
     let url = match ip {
         Some(ip) => {

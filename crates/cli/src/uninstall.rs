@@ -1,15 +1,18 @@
 //! `knoll uninstall`: takes Knoll out of a cluster, and never a state with it.
 
+use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use knoll_api::names::{content, label};
 use knoll_deploy::{Manifest, Settings};
-use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PartialObjectMeta};
 use kube::runtime::wait::{await_condition, conditions};
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 
 use crate::connect::{Cluster, Connection, Explain};
 use crate::install::{self, Place, apply};
@@ -74,7 +77,7 @@ async fn uninstall(args: &Args, cluster: &Cluster) -> Result<ExitCode> {
     if !args.keep_objects {
         delete_objects(cluster, &objects).await?;
     }
-    let states = states(cluster).await?;
+    let states = kept::<Secret>(cluster, content::STATE).await?;
     let keep_namespace = keeps(cluster, &settings.namespace, &states).await?;
     // The operator first, so that it does not mourn what goes after it; its namespace last.
     unwanted.sort_by_key(|manifest| match manifest.resource.kind.as_str() {
@@ -88,8 +91,9 @@ async fn uninstall(args: &Args, cluster: &Cluster) -> Result<ExitCode> {
         }
         delete(cluster, manifest).await?;
     }
-    style::say("Uninstalled:", "Knoll is not in this cluster any more");
-    leftovers(args, &states, keep_namespace.as_deref());
+    style::say("Uninstalled:", &format!("the operator in the namespace `{}` is gone", settings.namespace));
+    let bundles = if args.keep_objects { Vec::new() } else { kept::<ConfigMap>(cluster, content::BUNDLE).await? };
+    leftovers(args, &states, &bundles, keep_namespace.as_deref());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -116,7 +120,7 @@ async fn objects(cluster: &Cluster) -> Result<Vec<Objects>> {
             Ok(list) if list.items.is_empty() => {}
             Ok(list) => found.push(Objects { resource, list: list.items }),
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            error => drop(error.explain(cluster, &format!("cannot list the {}", resource.plural))?),
+            error => drop(install::administrator(error, cluster, &format!("cannot list the {}", resource.plural))?),
         }
     }
     Ok(found)
@@ -146,7 +150,7 @@ async fn gone(cluster: &Cluster, api: &Api<DynamicObject>, name: &str) -> Result
     let object = match api.delete(name, &DeleteParams::foreground()).await {
         Ok(answer) => answer.left(),
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
-        error => return error.map(|_| true).explain(cluster, &format!("cannot delete `{name}`")),
+        error => return install::administrator(error.map(|_| true), cluster, &format!("cannot delete `{name}`")),
     };
     if let Some(uid) = object.and_then(|object| object.uid()) {
         await_condition(api.clone(), name, conditions::is_deleted(&uid)).await?;
@@ -154,11 +158,15 @@ async fn gone(cluster: &Cluster, api: &Api<DynamicObject>, name: &str) -> Result
     Ok(true)
 }
 
-/// The states that the cluster holds.
-async fn states(cluster: &Cluster) -> Result<Vec<PartialObjectMeta<Secret>>> {
-    let secrets: Api<Secret> = Api::all(cluster.client.clone());
-    let params = ListParams::default().labels(&format!("{}={}", label::CONTENT, content::STATE));
-    Ok(secrets.list_metadata(&params).await.explain(cluster, "cannot list the states")?.items)
+/// What the cluster keeps for Workspaces, of one content.
+async fn kept<K>(cluster: &Cluster, content: &str) -> Result<Vec<PartialObjectMeta<K>>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::all(cluster.client.clone());
+    let params = ListParams::default().labels(&format!("{}={content}", label::CONTENT));
+    let what = format!("cannot list what is kept as `{content}`");
+    Ok(install::administrator(api.list_metadata(&params).await, cluster, &what)?.items)
 }
 
 /// Why the operator's namespace has to stay, if it has to.
@@ -175,22 +183,19 @@ async fn keeps(cluster: &Cluster, namespace: &str, states: &[PartialObjectMeta<S
     Ok(foreign.then(|| format!("the namespace `{namespace}`, because `knoll install` did not make it")))
 }
 
-/// Says what is still there, and how to be rid of it.
-fn leftovers(args: &Args, states: &[PartialObjectMeta<Secret>], namespace: Option<&str>) {
+/// Says what is still there.
+fn leftovers(
+    args: &Args,
+    states: &[PartialObjectMeta<Secret>],
+    bundles: &[PartialObjectMeta<ConfigMap>],
+    namespace: Option<&str>,
+) {
     let mut left = Vec::new();
     if args.keep_objects {
         left.push("the kinds with all objects of them, and the roles and the policy that go with them".to_owned());
     }
-    if !states.is_empty() {
-        let places: std::collections::BTreeSet<_> = states.iter().filter_map(ResourceExt::namespace).collect();
-        let places = places.into_iter().collect::<Vec<_>>().join(", ");
-        left.push(format!(
-            "{}, as Secrets in {places} (label {}={})",
-            count(states.len(), "states"),
-            label::CONTENT,
-            content::STATE
-        ));
-    }
+    left.extend(kept_in(states, "states", "Secrets", content::STATE));
+    left.extend(kept_in(bundles, "bundles of modules", "ConfigMaps", content::BUNDLE));
     left.extend(namespace.map(str::to_owned));
     if left.is_empty() {
         return;
@@ -199,6 +204,14 @@ fn leftovers(args: &Args, states: &[PartialObjectMeta<Secret>], namespace: Optio
     for what in left {
         style::hint(&format!("  {what}"));
     }
+}
+
+/// What is kept, where, and how to find it.
+fn kept_in<K>(list: &[PartialObjectMeta<K>], what: &str, kind: &str, content: &str) -> Option<String> {
+    let places: BTreeSet<&str> = list.iter().filter_map(|object| object.metadata.namespace.as_deref()).collect();
+    let places = places.into_iter().collect::<Vec<_>>().join(", ");
+    let number = list.len();
+    (number > 0).then(|| format!("{what}: {number} {kind} in {places} (label {}={content})", label::CONTENT))
 }
 
 /// `1 run`, `2 runs`.

@@ -53,14 +53,17 @@ fn the_help() {
     let home = Home::empty();
     let mut session = Session::new(&home);
     let commands = "init plan apply destroy refresh import state taint untaint output show console validate providers \
-                    graph force-unlock test sh fmt workspace runs run attach cancel approve discard watch up down \
-                    status doctor version completion";
+                    graph force-unlock test sh fmt workspace runs run attach logs cancel approve discard watch up down \
+                    status install uninstall doctor version completion";
     session.call("--help");
     for command in commands.split_whitespace() {
         session.call(&format!("{command} --help"));
     }
     for command in ["new", "list", "select", "show", "delete", "edit"] {
         session.call(&format!("workspace {command} --help"));
+    }
+    for command in ["list", "mv", "pull", "push", "history", "rollback", "diff"] {
+        session.call(&format!("state {command} --help"));
     }
     session.call("run show --help");
     session.check("help");

@@ -76,6 +76,7 @@ fn a_plan_is_decided_by_whoever_looks_at_it() {
     let error = home.fails(&["approve", run]);
     assert!(error.contains("--yes"), "{error}");
     let mut terminal = Terminal::run(&home, &["approve", run, "--comment", "looks right", "--follow"], 30, 100);
+    terminal.prints("resource \"terraform_data\" \"a\"");
     terminal.sees("+ terraform_data.a (create)");
     terminal.sees("Approve exactly this plan");
     terminal.types("y\n");
@@ -204,4 +205,37 @@ fn a_watch_prints_what_changes() {
     terminal.sees(&run);
     terminal.types("\x03");
     assert_eq!(terminal.ends().code(), Some(0));
+}
+
+#[test]
+fn states_are_kept_compared_brought_back_and_pushed() {
+    let home = Home::with_workspace();
+    assert!(home.fails(&["state", "pull"]).contains("has no state yet"));
+    home.ok(&["apply", "-auto-approve", "-var", "word=one"]);
+    let one = home.ok(&["state", "pull"]);
+    let first: serde_json::Value = serde_json::from_str(&one).unwrap();
+    let serial = first["serial"].as_u64().unwrap().to_string();
+    home.ok(&["apply", "-auto-approve", "-var", "word=two"]);
+    let history = home.ok(&["state", "history", "-o", "name"]);
+    assert!(history.lines().any(|line| line == serial), "{history}");
+    assert_eq!(home.ok(&["state", "pull", "--serial", &serial]), one);
+    let output = home.call(&["state", "diff", &serial]);
+    let diff = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(diff.contains("~ output.word\n    - \"one\"\n    + \"two\"\n"), "{diff}");
+
+    assert!(home.fails(&["state", "rollback", &serial]).contains("--yes"));
+    assert!(home.fails(&["state", "rollback", "999", "--yes"]).contains("keeps no state of serial 999"));
+    assert!(home.ok(&["state", "rollback", &serial, "--yes"]).contains(&format!("Restored serial {serial}")));
+    assert_eq!(home.ok(&["output", "-raw", "word"]), "one");
+
+    let file = home.module().join("moved.json");
+    let mut state: serde_json::Value = serde_json::from_str(&home.ok(&["state", "pull"])).unwrap();
+    state["serial"] = (state["serial"].as_u64().unwrap() + 5).into();
+    state["outputs"]["word"]["value"] = "pushed".into();
+    std::fs::write(&file, state.to_string()).unwrap();
+    home.ok(&["state", "push", file.to_str().unwrap()]);
+    assert_eq!(home.ok(&["output", "-raw", "word"]), "pushed");
+    std::fs::write(&file, "[]").unwrap();
+    assert!(home.fails(&["state", "push", file.to_str().unwrap()]).contains("is no state of terraform's"));
 }

@@ -1,9 +1,10 @@
-//! What is told about a run when it moves from one phase to another, or when something hinders it.
+//! What is told about a Run or a Stack when it moves from one phase to another, or when something hinders it.
 
 use knoll_api::{
     approval::{ApprovalPhase, ApprovalStatus},
     names::{condition, reason},
     run::{RunPhase, RunStatus},
+    stack::{StackPhase, StackStatus},
 };
 
 use crate::conditions;
@@ -61,6 +62,27 @@ pub fn of_run(before: &Standing, status: &RunStatus) -> Option<Event> {
         reason: reason.unwrap_or_else(|| status.phase.as_str().to_owned()),
         message,
     })
+}
+
+/// The events of a Stack whose status was `before`: of another phase, and of drift that came or went.
+#[must_use]
+pub fn of_stack(before: &StackStatus, status: &StackStatus) -> Vec<Event> {
+    let said = |kind: &str| conditions::find(&status.conditions, kind);
+    let mut events = Vec::new();
+    if before.phase != status.phase
+        && let Some(ready) = said(condition::READY)
+    {
+        let warning = matches!(status.phase, StackPhase::Held | StackPhase::Failure | StackPhase::Reverted);
+        events.push(Event { warning, reason: ready.reason.clone(), message: ready.message.clone() });
+    }
+    let was = conditions::find(&before.conditions, condition::DRIFTED).map(|drifted| &drifted.status);
+    if let Some(drifted) = said(condition::DRIFTED)
+        .filter(|drifted| was.is_some_and(|was| *was != drifted.status) || (was.is_none() && drifted.status == "True"))
+    {
+        let warning = drifted.status == "True";
+        events.push(Event { warning, reason: drifted.reason.clone(), message: drifted.message.clone() });
+    }
+    events
 }
 
 /// The event of an Approval that was told what it did, or why it did nothing.

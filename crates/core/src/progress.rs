@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
     names::{condition, reason},
-    run::{Run, RunApproval, RunPhase, RunStatus, StepName, StepState, StepStatus},
+    run::{Run, RunPhase, RunStatus, StepName, StepState, StepStatus},
     wire::{Exit, Progress},
 };
 
@@ -125,7 +125,7 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
 
 /// The plan is stored and waits for a person; a plan without a digest cannot be approved byte for byte.
 fn review(next: &mut RunStatus, run: &Run, now: Timestamp) {
-    debug_assert_eq!(run.spec.approval, RunApproval::Manual);
+    debug_assert!(steps::is_reviewed(&run.spec));
     let Some(digest) = next.plan.as_ref().and_then(|plan| plan.digest.clone()) else {
         let message = "The runner ended without the digest of its plan, so there is nothing to approve; run it again.";
         status::finish(next, run, RunPhase::Failed, &Cause::new(reason::RUNNER_LOST, message), now);

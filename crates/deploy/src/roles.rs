@@ -26,10 +26,12 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
     let everywhere = ClusterRole {
         metadata: metadata(OPERATOR, None),
         rules: Some(vec![
-            rule(GROUP, &["approvals", "runs", "workspaces"], READ),
-            // Whether they refer to a bundle.
-            rule(GROUP, &["stacks"], &["list"]),
-            rule(GROUP, &["approvals/status", "runs/status", "workspaces/status"], &["patch"]),
+            rule(GROUP, &["approvals", "runs", "stacks", "workspaces"], READ),
+            // A Stack is held until it is destroyed; its Workspace and its Runs are made for it.
+            rule(GROUP, &["stacks"], &["patch"]),
+            rule(GROUP, &["workspaces"], &["create", "delete", "patch"]),
+            rule(GROUP, &["runs"], &["create", "patch"]),
+            rule(GROUP, &["approvals/status", "runs/status", "stacks/status", "workspaces/status"], &["patch"]),
             // Runs that were kept long enough.
             rule(GROUP, &["runs"], &["delete"]),
             // Some clusters ask for this of whoever names an owner.
@@ -38,7 +40,7 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
             // States and plans are kept in the namespace of their Workspace, and variables come from there.
             rule("", &["secrets"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
             // Modules are kept by their digest, and go when nothing refers to them; logs are kept with their Run.
-            rule("", &["configmaps"], &["get", "list", "create", "update", "patch", "delete"]),
+            rule("", &["configmaps"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
             rule("events.k8s.io", &["events"], &["create", "patch"]),
             // How the hub knows its runners.
             rule("authentication.k8s.io", &["tokenreviews"], &["create"]),

@@ -25,4 +25,7 @@ mod variables;
 mod versions;
 
 pub use server::{Hub, Running, StartError};
+pub use state_file::{Output, StateFile};
+pub use store::Store;
 pub use tls::{Error as TlsError, Tls};
+pub use variables::{Error as VariablesError, Given, Lookup, Resolved};

@@ -5,12 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{ConfigMap, EnvVar, Secret};
+use knoll_api::names;
 use knoll_api::pod::PodSettings;
 use knoll_api::run::Run;
-use knoll_api::variables::{KeyRef, KeysRef, StackOutputsRef, ValueFrom, VariableCategory, Variables, VariablesFrom};
+use knoll_api::variables::{
+    KeyRef, KeysRef, StackOutputsRef, ValueFrom, Variable, VariableCategory, Variables, VariablesFrom,
+};
 use knoll_api::wire::JobVariable;
 use knoll_api::workspace::Workspace;
 use kube::{Api, Client, ResourceExt};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::state_file::StateFile;
@@ -57,13 +61,29 @@ pub enum Error {
     /// A stored state cannot be read.
     #[error("the outputs of the Stack `{0}` cannot be read: {1}")]
     State(String, String),
+    /// The variables that a Stack has kept cannot be read.
+    #[error(
+        "the variables that the Stack has kept in the Secret `{0}` cannot be read: {1}; ask the Stack for another run"
+    )]
+    Kept(String, serde_json::Error),
     /// The API failed.
     #[error("the Kubernetes API failed: {0}")]
     Api(#[from] kube::Error),
 }
 
+/// Where variables come from, later ones winning.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// Those of the Workspace.
+    pub workspace: &'a [Variable],
+    /// Sources of many.
+    pub from: &'a [VariablesFrom],
+    /// Values.
+    pub values: &'a Variables,
+}
+
 /// All that terraform is given.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Resolved {
     /// One value a name.
     pub variables: Vec<JobVariable>,
@@ -106,14 +126,32 @@ impl<'a> Lookup<'a> {
         Lookup { client, store, namespace, secrets: HashMap::new(), config_maps: HashMap::new() }
     }
 
-    /// Resolves all variables of a run.
+    /// Resolves all variables of a run. Those that a Stack has kept for it are all there are but its own.
     ///
     /// # Errors
     /// When something that is referred to is not there.
     pub async fn resolve(&mut self, run: &Run, workspace: &Workspace) -> Result<Resolved, Error> {
+        if let Some(kept) = self.kept(run).await? {
+            let mut all = kept;
+            all.variables.extend(plain(&run.spec.variables, false));
+            all.variables = last_wins(all.variables);
+            return Ok(all);
+        }
+        let name = workspace.name_any();
+        let given =
+            Given { workspace: &workspace.spec.variables, from: &run.spec.variables_from, values: &run.spec.variables };
+        self.resolve_given(&name, given).await
+    }
+
+    /// Resolves variables of the Workspace `name`, from wherever they are given.
+    ///
+    /// # Errors
+    /// When something that is referred to is not there.
+    pub async fn resolve_given(&mut self, name: &str, given: Given<'_>) -> Result<Resolved, Error> {
+        let Given { workspace, from, values } = given;
         let mut all = Resolved::default();
-        for variable in &workspace.spec.variables {
-            let what = format!("the variable `{}` of the Workspace `{}`", variable.key, workspace.name_any());
+        for variable in workspace {
+            let what = format!("the variable `{}` of the Workspace `{name}`", variable.key);
             let (value, secret) = match (&variable.value, &variable.value_from) {
                 (Some(value), _) => (value.clone(), false),
                 (None, Some(from)) => self.value_from(from, &what).await?,
@@ -127,12 +165,25 @@ impl<'a> Lookup<'a> {
                 expression: true,
             });
         }
-        for from in &run.spec.variables_from {
+        for from in from {
             self.many(from, &mut all).await?;
         }
-        all.variables.extend(plain(&run.spec.variables, false));
+        all.variables.extend(plain(values, false));
         all.variables = last_wins(all.variables);
         Ok(all)
+    }
+
+    /// The variables that a Stack has kept for this run of its.
+    async fn kept(&mut self, run: &Run) -> Result<Option<Resolved>, Error> {
+        let [VariablesFrom { secret_ref: Some(secret), .. }] = run.spec.variables_from.as_slice() else {
+            return Ok(None);
+        };
+        if !secret.name.starts_with(names::VARIABLES_PREFIX) {
+            return Ok(None);
+        }
+        let key = KeyRef { name: secret.name.clone(), key: names::VARIABLES_KEY.to_owned() };
+        let text = self.key(Kind::Secret, &key, "`variablesFrom`").await?;
+        serde_json::from_str(&text).map(Some).map_err(|error| Error::Kept(secret.name.clone(), error))
     }
 
     /// The value of a hook's environment variable, with whether it came from a Secret.

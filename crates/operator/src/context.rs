@@ -8,13 +8,13 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{Pod, Secret},
+    api::core::v1::{ConfigMap, Pod, Secret},
 };
-use knoll_api::{Approval, Run, Workspace, run::RunStatus};
+use knoll_api::{Approval, Run, Stack, Workspace, names::label, run::RunStatus};
 use knoll_core::{events::Standing, pod::Platform};
-use kube::{Api, Client, Resource, ResourceExt, runtime::reflector::Store};
+use kube::{Api, Client, Resource, ResourceExt, api::PartialObjectMeta, runtime::reflector::Store};
 
-use crate::{controller::Written, events::Recorder, metrics::Metrics};
+use crate::{controller::Written, events::Recorder, metrics::Metrics, stack::Memory};
 
 /// What every reconcile may use.
 pub struct Context {
@@ -30,6 +30,12 @@ pub struct Context {
     pub workspaces: Written<Workspace>,
     /// What was written to Approvals.
     pub approvals: Written<Approval>,
+    /// What was written to Stacks.
+    pub stacks: Written<Stack>,
+    /// The Runs of Stacks that were created and that the cache does not show yet.
+    pub started: Started,
+    /// What the inputs of Stacks came to.
+    pub memory: Memory,
     /// The pods that were created and that the cache does not show yet.
     pub created: Created,
     /// Where each run stood when it was last told of.
@@ -53,6 +59,12 @@ pub struct Caches {
     pub pods: Store<Pod>,
     /// The heads of states, without what they hold.
     pub heads: Store<Secret>,
+    /// All Stacks.
+    pub stacks: Store<Stack>,
+    /// That there are Secrets, not what they hold; without those that Knoll fills with content of its own.
+    pub secrets: Store<PartialObjectMeta<Secret>>,
+    /// That there are ConfigMaps, in the same way.
+    pub config_maps: Store<PartialObjectMeta<ConfigMap>>,
 }
 
 impl Context {
@@ -145,5 +157,38 @@ impl Told {
         if let Some(uid) = run.uid() {
             self.seen.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
         }
+    }
+}
+
+/// Runs that this process created for Stacks and that its watch has not brought yet.
+#[derive(Debug, Default)]
+pub struct Started {
+    runs: Mutex<HashMap<(String, String), Arc<Run>>>,
+}
+
+impl Started {
+    /// Remembers a Run.
+    pub fn remember(&self, run: Run) {
+        self.lock().insert((run.namespace().unwrap_or_default(), run.name_any()), Arc::new(run));
+    }
+
+    /// Those of a Stack.
+    pub fn of(&self, namespace: &str, stack: &str) -> Vec<Arc<Run>> {
+        let runs = self.lock();
+        let mine = runs.iter().filter(|((of, _), run)| {
+            of == namespace && run.labels().get(label::STACK).map(String::as_str) == Some(stack)
+        });
+        mine.map(|(_, run)| run.clone()).collect()
+    }
+
+    /// The watch has brought it: from now on the cache is right.
+    pub fn seen(&self, run: &Run) {
+        if run.labels().contains_key(label::STACK) {
+            self.lock().remove(&(run.namespace().unwrap_or_default(), run.name_any()));
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Arc<Run>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

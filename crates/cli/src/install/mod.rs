@@ -89,13 +89,13 @@ fn print(settings: &Settings) -> Result<ExitCode> {
 async fn install(args: &Args, settings: &Settings, outer: &Connection) -> Result<ExitCode> {
     let cluster = args.place.cluster(outer).await?;
     let version = version::check(&cluster).await?;
-    style::say("Installing", &format!("Knoll into {} (Kubernetes {version})", cluster.server));
     let manifests = knoll_deploy::all(settings);
     preflight::check(&cluster, settings, &manifests).await?;
+    style::say("Installing", &format!("Knoll into {} (Kubernetes {version})", cluster.server));
     let kinds = knoll_deploy::kinds();
     for manifest in &manifests {
         let what = format!("cannot install `{}`", manifest.title());
-        let outcome = apply::one(&cluster.client, manifest).await.explain(&cluster, &what)?;
+        let outcome = administrator(apply::one(&cluster.client, manifest).await, &cluster, &what)?;
         style::field(outcome.as_str(), &manifest.title());
     }
     let served = futures::future::try_join_all(kinds.iter().map(|kind| apply::served(&cluster.client, kind.name())));
@@ -108,6 +108,16 @@ async fn install(args: &Args, settings: &Settings, outer: &Connection) -> Result
     style::hint("\nLet people in with the roles `knoll-user`, `knoll-approver` and `knoll-viewer`, such as:");
     style::hint("  kubectl create rolebinding alice --clusterrole knoll-user --user alice -n NAMESPACE");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Explains what only an administrator may do.
+pub fn administrator<T>(result: kube::Result<T>, cluster: &Cluster, what: &str) -> Result<T> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            bail!("{what}: {}\n  ask an administrator of the cluster (role `cluster-admin`) to do it", status.message)
+        }
+        result => result.explain(cluster, what),
+    }
 }
 
 /// A duration as Kubernetes writes them.

@@ -21,18 +21,20 @@ pub async fn check(cluster: &Cluster, settings: &Settings, manifests: &[Manifest
         );
     }
     deployments.explain(cluster, "cannot look at the cluster")?;
+    allowed(cluster, "patch", manifests).await?;
     if let Some(other) = installed_in(cluster).await?.filter(|other| *other != settings.namespace) {
         bail!(
             "Knoll is installed in the namespace `{other}`, and a cluster has one Knoll: use `--namespace {other}` to change that one, or `knoll uninstall --namespace {other}` first"
         );
     }
-    allowed(cluster, "patch", manifests).await
+    Ok(())
 }
 
 /// The namespace of the operator that the cluster has.
 pub async fn installed_in(cluster: &Cluster) -> Result<Option<String>> {
     let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client.clone());
-    let binding = bindings.get_opt(DEPLOYMENT).await.explain(cluster, "cannot see whether Knoll is installed")?;
+    let binding =
+        super::administrator(bindings.get_opt(DEPLOYMENT).await, cluster, "cannot see whether Knoll is installed")?;
     Ok(binding.and_then(|binding| binding.subjects?.into_iter().next()?.namespace))
 }
 

@@ -1,18 +1,22 @@
 //! A cluster with Knoll in it, seen through its API; namespaces of one's own; and the processes of pods, to be killed.
+//!
+//! It is the cluster that `KNOLL_E2E_KUBECONFIG` names, with Knoll installed, or else an embedded one of the test's own.
+//! What only works on an embedded one is in a module `embedded`, which `cargo xtask test` leaves out on the other.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::fmt::Debug;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
 use knoll_api::run::{RunPhase, RunStatus};
 use knoll_api::workspace::WorkspaceStatus;
 use knoll_api::{Run, Workspace};
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::NamespaceResourceScope;
 use kube::runtime::wait::await_condition;
@@ -26,25 +30,41 @@ use tempfile::TempDir;
 /// How long anything may take, on a machine that has other things to do.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
-/// The embedded cluster.
+/// Where Knoll is installed.
+const SYSTEM: &str = "knoll-system";
+
+/// A cluster with Knoll in it.
 pub struct World {
     pub folder: TempDir,
     pub client: Client,
+    /// Another cluster than an embedded one in `folder`.
+    given: Option<PathBuf>,
+    /// What tells the namespaces of this test from those of others.
+    suffix: String,
+    places: Mutex<Vec<String>>,
 }
 
 impl World {
-    /// Starts a cluster in a folder of its own.
+    /// The given cluster, or a new one in a folder of its own.
     pub async fn start() -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        let given = std::env::var_os("KNOLL_E2E_KUBECONFIG").map(PathBuf::from);
         let folder = tempfile::tempdir().unwrap();
-        up(&folder);
-        let client = client(&folder).await;
-        World { folder, client }
+        if given.is_none() {
+            up(&folder);
+        }
+        World::seen(folder, given).await
+    }
+
+    async fn seen(folder: TempDir, given: Option<PathBuf>) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = client(&given.clone().unwrap_or_else(|| folder.path().join("data/kubeconfig"))).await;
+        let unique = folder.path().file_name().unwrap().to_string_lossy().replace('.', "").to_lowercase();
+        let suffix = if given.is_some() { format!("-{unique}") } else { String::new() };
+        World { folder, client, given, suffix, places: Mutex::default() }
     }
 
     /// A cluster whose terraform runs `script` first; `$BIN` is the folder it is in, where nothing else is.
     pub async fn with_terraform(script: &str) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
         let bin = folder.path().join("bin");
         fs::create_dir(&bin).unwrap();
@@ -55,26 +75,36 @@ impl World {
         fs::write(&file, text).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         up(&folder);
-        let client = client(&folder).await;
-        World { folder, client }
+        World::seen(folder, None).await
     }
 
+    /// Runs `knoll` on this cluster.
     pub fn call(&self, words: &[&str]) -> Output {
-        call(&self.folder, words)
+        call(&self.folder, &self.kubeconfig(), words)
     }
 
     pub fn kubeconfig(&self) -> PathBuf {
-        self.folder.path().join("data/kubeconfig")
+        self.given.clone().unwrap_or_else(|| self.folder.path().join("data/kubeconfig"))
     }
 
-    /// Ends all of Knoll at once, as a crash of the machine would, except for the pods.
-    pub fn kill(&self) {
+    /// Ends all of Knoll at once, except for the pods of runs; an embedded cluster ends with it.
+    pub async fn kill(&self) {
+        if self.given.is_some() {
+            let pods: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
+            let at_once = DeleteParams::default().grace_period(0);
+            drop(pods.delete_collection(&at_once, &ListParams::default()).await.unwrap());
+            return;
+        }
         let pid = fs::read_to_string(self.folder.path().join("data/knoll.pid")).unwrap();
         kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
     }
 
     /// Starts it again after [`World::kill`].
     pub async fn revive(&mut self) {
+        if self.given.is_some() {
+            // Its Deployment makes a new one.
+            return;
+        }
         let free = async {
             // The system takes a moment to end a process: the folder is free when it has.
             while self.call(&["status"]).status.success() {
@@ -83,15 +113,17 @@ impl World {
         };
         within("the cluster has ended", free).await;
         up(&self.folder);
-        self.client = client(&self.folder).await;
+        self.client = client(&self.kubeconfig()).await;
     }
 
     /// A namespace, with the Workspace `w` in it.
     pub async fn place(&self, name: &str) -> Place {
+        let name = format!("{name}{}", self.suffix);
         let api: Api<Namespace> = Api::all(self.client.clone());
         let namespace: Namespace = from(json!({"metadata": {"name": name}}));
         api.create(&PostParams::default(), &namespace).await.unwrap();
-        let place = Place { client: self.client.clone(), namespace: name.to_owned() };
+        self.places.lock().unwrap().push(name.clone());
+        let place = Place { client: self.client.clone(), namespace: name };
         place.workspace("w", json!({})).await;
         place
     }
@@ -99,6 +131,12 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        if self.given.is_some() {
+            let mut kubectl = Command::new("kubectl");
+            kubectl.arg("--kubeconfig").arg(self.kubeconfig()).args(["delete", "namespace", "--wait=false"]);
+            let _ = kubectl.args(&*self.places.lock().unwrap()).output();
+            return;
+        }
         if std::thread::panicking() {
             let log = fs::read_to_string(self.folder.path().join("data/knoll.log")).unwrap_or_default();
             let end: Vec<&str> = log.lines().rev().take(40).collect();
@@ -108,13 +146,13 @@ impl Drop for World {
     }
 }
 
-fn call(folder: &TempDir, words: &[&str]) -> Output {
+fn call(folder: &TempDir, kubeconfig: &Path, words: &[&str]) -> Output {
     // A terraform of the test's own goes before the machine's.
     let path = format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap_or_default());
     Command::new(env!("CARGO_BIN_EXE_knoll"))
         .args(words)
         .env("KNOLL_DATA_DIR", folder.path().join("data"))
-        .env("KUBECONFIG", folder.path().join("data/kubeconfig"))
+        .env("KUBECONFIG", kubeconfig)
         .env("PATH", path)
         .env_remove("KNOLL_PORT")
         .stdin(Stdio::null())
@@ -123,12 +161,13 @@ fn call(folder: &TempDir, words: &[&str]) -> Output {
 }
 
 fn up(folder: &TempDir) {
-    let output = call(folder, &["up", "--detach", "--port", "0"]);
+    let kubeconfig = folder.path().join("data/kubeconfig");
+    let output = call(folder, &kubeconfig, &["up", "--detach", "--port", "0"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-async fn client(folder: &TempDir) -> Client {
-    let kubeconfig = Kubeconfig::read_from(folder.path().join("data/kubeconfig")).unwrap();
+async fn client(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
 }
@@ -228,6 +267,22 @@ impl Place {
         within(&format!("{name} is in the state"), recorded).await;
     }
 
+    /// Lets a run go on whose script is at [`WAIT`], wherever its pod is.
+    pub async fn release(&self, run: &str) {
+        let released = async {
+            let pod = self.pod(run).await;
+            loop {
+                let sleeps: Vec<Process> = processes(&pod).into_iter().filter(Process::is_sleep).collect();
+                sleeps.iter().for_each(Process::kill);
+                if !sleeps.is_empty() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        within(&format!("{run} waits and is released"), released).await;
+    }
+
     pub async fn pod(&self, name: &str) -> Pod {
         self.api::<Pod>().get(name).await.unwrap()
     }
@@ -245,6 +300,9 @@ impl Place {
         within(&format!("the event {reason} of {name}"), told).await;
     }
 }
+
+/// A script that waits until it is [released](Place::release).
+pub const WAIT: &str = "sleep 3600 || true";
 
 /// The reason and the message of a run's `Ready`.
 pub fn reason(status: &RunStatus) -> (String, String) {
@@ -299,6 +357,10 @@ impl Process {
 
     pub fn is_runner(&self) -> bool {
         self.words.iter().any(|word| word == "runner") && !self.words.iter().any(|word| word == "shim")
+    }
+
+    pub fn is_sleep(&self) -> bool {
+        self.words.iter().take(2).any(|word| word.ends_with("sleep"))
     }
 
     pub fn kill(&self) {

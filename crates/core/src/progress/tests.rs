@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use knoll_api::run::{Operation, PlanSummary, RunSpec};
+use knoll_api::run::{Operation, PlanSummary, RunApproval, RunSpec};
 use proptest::prelude::*;
 
 use super::*;
