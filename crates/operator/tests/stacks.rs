@@ -203,7 +203,12 @@ async fn a_deleted_stack_is_destroyed_although_its_inputs_are_gone() {
     create(&world, "net", spec).await;
     end(&world, &started(&world, "net", 1).await, 0).await;
     phase(&world, "net", StackPhase::Ready).await;
-    world.api::<Secret>().get("net-outputs").await.unwrap();
+    // Somebody deletes it, and it comes back.
+    let before = world.api::<Secret>().get("net-outputs").await.unwrap().uid();
+    world.api::<Secret>().delete("net-outputs", &DeleteParams::default()).await.unwrap();
+    let is_back = move |secret: Option<&Secret>| secret.is_some_and(|secret| secret.uid() != before);
+    let back = await_condition(world.api::<Secret>(), "net-outputs", is_back);
+    tokio::time::timeout(DEADLINE, back).await.unwrap().unwrap();
     world.api::<Secret>().delete("vars", &DeleteParams::default()).await.unwrap();
     phase(&world, "net", StackPhase::Waiting).await;
     // In the foreground, as some tools do: nothing that the destruction needs may go before.
