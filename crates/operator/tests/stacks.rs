@@ -65,9 +65,13 @@ async fn runs(world: &World, name: &str) -> Vec<Run> {
 /// Waits for the run of that number to start.
 async fn started(world: &World, name: &str, number: u32) -> Run {
     let named = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.runs >= number);
-    until(world, name, &format!("at run {number}"), named).await;
-    let run =
-        runs(world, name).await.into_iter().find(|run| run.annotations()[annotation::NUMBER] == number.to_string());
+    let stack = until(world, name, &format!("at run {number}"), named).await;
+    // An earlier Stack of that name may have left some behind.
+    let is_it = |run: &Run| {
+        run.annotations().get(annotation::STACK_UID) == stack.uid().as_ref()
+            && run.annotations()[annotation::NUMBER] == number.to_string()
+    };
+    let run = runs(world, name).await.into_iter().find(is_it);
     let run = run.unwrap();
     world
         .run_until(&run.name_any(), "started", |run| run.status.as_ref().is_some_and(|status| status.pod_uid.is_some()))
