@@ -53,6 +53,8 @@ pub struct Observed<'a> {
     pub last_run_is_gone: bool,
     /// The digest of the state that is kept, and how many resources it holds.
     pub state: Option<(&'a str, u32)>,
+    /// Whether the Secret that its outputs are wanted in is there.
+    pub outputs_are_there: bool,
     /// Every Stack of the namespace but this one.
     pub others: &'a [&'a Stack],
 }
@@ -272,8 +274,9 @@ fn applied(seen: &Observed<'_>, mut status: StackStatus, wanted: &Snapshot, now:
     let run = status.last_run.clone().unwrap_or_default();
     let cause = Cause::new(reason::APPLIED, format!("Revision {} is applied.", tell::short(&wanted.revision)));
     tell::set(&mut status, stack, StackPhase::Ready, Mood::Ready, &cause, now);
-    let stale =
-        status.outputs_digest.as_deref() != Some(&outputs_digest(seen.state.map(|(digest, _)| digest), &stack.spec));
+    let digest = outputs_digest(seen.state.map(|(digest, _)| digest), &stack.spec);
+    let missing = stack.spec.outputs.is_some() && !seen.outputs_are_there;
+    let stale = missing || status.outputs_digest.as_ref() != Some(&digest);
     // The Workspace takes note of a run's end by itself; until then its lock is not free.
     let active = seen.workspace.and_then(|workspace| workspace.status.as_ref()?.active.clone());
     let free = active.is_none_or(|active| active == run);

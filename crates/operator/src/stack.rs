@@ -80,6 +80,7 @@ struct Seen {
     runs: Vec<Arc<Run>>,
     last_run_is_gone: bool,
     head: Option<Head>,
+    outputs_are_there: bool,
     others: Vec<Arc<Stack>>,
 }
 
@@ -96,6 +97,7 @@ impl Seen {
                 runs: &runs,
                 last_run_is_gone: self.last_run_is_gone,
                 state,
+                outputs_are_there: self.outputs_are_there,
                 others: &others,
             },
             now,
@@ -133,7 +135,9 @@ async fn observe(context: &Context, stack: &Stack) -> Result<Seen, Error> {
     let neighbours: Vec<&Stack> = others.iter().map(AsRef::as_ref).collect();
     let found = inputs::find(context, stack, &namespace, &neighbours).await?;
     let workspace = caches.workspaces.get(&ObjectRef::new(&name).within(&namespace));
-    Ok(Seen { found, workspace, runs, last_run_is_gone, head, others })
+    let outputs = stack.spec.outputs.as_ref().map(|outputs| ObjectRef::new(&outputs.secret_name).within(&namespace));
+    let outputs_are_there = outputs.is_some_and(|outputs| caches.secrets.get(&outputs).is_some());
+    Ok(Seen { found, workspace, runs, last_run_is_gone, head, outputs_are_there, others })
 }
 
 /// A Stack came, changed or went: it is looked at, and so are those that need it and those that it needs.

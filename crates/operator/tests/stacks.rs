@@ -65,9 +65,13 @@ async fn runs(world: &World, name: &str) -> Vec<Run> {
 /// Waits for the run of that number to start.
 async fn started(world: &World, name: &str, number: u32) -> Run {
     let named = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.runs >= number);
-    until(world, name, &format!("at run {number}"), named).await;
-    let run =
-        runs(world, name).await.into_iter().find(|run| run.annotations()[annotation::NUMBER] == number.to_string());
+    let stack = until(world, name, &format!("at run {number}"), named).await;
+    // An earlier Stack of that name may have left some behind.
+    let is_it = |run: &Run| {
+        run.annotations().get(annotation::STACK_UID) == stack.uid().as_ref()
+            && run.annotations()[annotation::NUMBER] == number.to_string()
+    };
+    let run = runs(world, name).await.into_iter().find(is_it);
     let run = run.unwrap();
     world
         .run_until(&run.name_any(), "started", |run| run.status.as_ref().is_some_and(|status| status.pod_uid.is_some()))
@@ -203,7 +207,12 @@ async fn a_deleted_stack_is_destroyed_although_its_inputs_are_gone() {
     create(&world, "net", spec).await;
     end(&world, &started(&world, "net", 1).await, 0).await;
     phase(&world, "net", StackPhase::Ready).await;
-    world.api::<Secret>().get("net-outputs").await.unwrap();
+    // Somebody deletes it, and it comes back.
+    let before = world.api::<Secret>().get("net-outputs").await.unwrap().uid();
+    world.api::<Secret>().delete("net-outputs", &DeleteParams::default()).await.unwrap();
+    let is_back = move |secret: Option<&Secret>| secret.is_some_and(|secret| secret.uid() != before);
+    let back = await_condition(world.api::<Secret>(), "net-outputs", is_back);
+    tokio::time::timeout(DEADLINE, back).await.unwrap().unwrap();
     world.api::<Secret>().delete("vars", &DeleteParams::default()).await.unwrap();
     phase(&world, "net", StackPhase::Waiting).await;
     // In the foreground, as some tools do: nothing that the destruction needs may go before.

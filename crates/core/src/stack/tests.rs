@@ -89,6 +89,7 @@ impl World {
             runs: &runs,
             last_run_is_gone: last.is_some_and(|last| !runs.iter().any(|run| run.name_any() == last)),
             state: (self.state > 0).then_some((digest.as_str(), u32::from(self.exists.is_some()))),
+            outputs_are_there: true,
             others: &others,
         };
         decide(&seen, self.now())

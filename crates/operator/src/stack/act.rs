@@ -8,7 +8,6 @@ use k8s_openapi::{
 use knoll_api::{
     Run, Stack, Workspace,
     names::{self, annotation, content, field_manager, finalizer, label, secret_type},
-    run::RunPhase,
     stack::StackStatus,
 };
 use knoll_bundle::{Origin, StoreError};
@@ -204,18 +203,24 @@ where
     }
 }
 
-/// Deletes variables of revisions that are of no use any more, and a Secret of outputs that was given another name.
+/// How many of its Runs a Stack keeps after their end.
+const RUNS_KEPT: usize = 10;
+
+/// Deletes what is of no use any more: variables of earlier revisions, a Secret of outputs that was given another name,
+/// and the oldest Runs.
 pub(super) async fn prune(context: &Context, stack: &Stack, status: &StackStatus) -> Result<(), Error> {
     let namespace = stack.namespace().unwrap_or_default();
     let here = |found: &Option<String>| found.as_ref() == Some(&namespace);
-    let waits = |run: &Run| {
-        run.status.as_ref().is_none_or(|status| {
-            !matches!(status.phase, RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled | RunPhase::Discarded)
-        })
-    };
-    let busy = context.caches.runs.find(|run| here(&run.metadata.namespace) && is_owned(run, stack) && waits(run));
-    if busy.is_some() || !context.started.of(&namespace, &stack.name_any()).is_empty() {
+    let name = stack.name_any();
+    let mut runs = context.caches.runs.state_filter(|run| here(&run.metadata.namespace) && is_owned(run, stack));
+    let goes_on = |run: &Run| run.status.as_ref().is_none_or(|status| !status.phase.is_finished());
+    if runs.iter().any(|run| goes_on(run)) || !context.started.of(&namespace, &name).is_empty() {
         return Ok(());
+    }
+    runs.sort_by_key(|run| std::cmp::Reverse((run.creation_timestamp().map(|time| time.0), run.name_any())));
+    let api = context.api::<Run>(&namespace);
+    for run in runs.iter().skip(RUNS_KEPT).filter(|run| status.last_run != run.metadata.name) {
+        delete(&api, &run.name_any(), run.uid()).await?;
     }
     let outputs = stack.spec.outputs.as_ref().map(|outputs| outputs.secret_name.clone());
     let attempted = status.attempted.as_ref().map(|attempted| attempted.variables.clone());
