@@ -61,9 +61,8 @@ fn name_label(namespace: &mut Value) {
 
 /// Fills in what an object that is updated must have.
 pub fn prepare_update(resource: &Resource, object: &mut Value) {
-    match resource.rules {
-        Rules::Namespace => name_label(object),
-        _ => {}
+    if resource.rules == Rules::Namespace {
+        name_label(object);
     }
 }
 
