@@ -1,7 +1,13 @@
 //! The tasks of this repository: `cargo xtask <task>`.
 
+mod bench;
+mod cluster;
+mod conformance;
+mod image;
 mod needs;
 mod progress;
+mod real;
+mod suite;
 mod test;
 mod tidy;
 
@@ -27,6 +33,14 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Measures, and prints a table
+    Bench(bench::Arguments),
+    /// Compares the embedded API server with kube-apiserver, request by request
+    Conformance(conformance::Arguments),
+    /// A real Kubernetes on this machine
+    Cluster(cluster::Arguments),
+    /// Builds the images that Knoll runs from, and loads them into the cluster's node
+    Image(image::Arguments),
 }
 
 fn main() -> std::process::ExitCode {
@@ -34,6 +48,10 @@ fn main() -> std::process::ExitCode {
         Task::Demo => demo(),
         Task::Test(arguments) => test::run(&arguments),
         Task::Generate { check } => generate(check),
+        Task::Bench(arguments) => bench::run(&arguments),
+        Task::Conformance(arguments) => conformance::run(&arguments),
+        Task::Cluster(arguments) => cluster::run(&arguments),
+        Task::Image(arguments) => image::run(&arguments),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

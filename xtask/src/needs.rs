@@ -29,3 +29,9 @@ pub fn for_tests() -> anyhow::Result<()> {
     find("kubectl").context("the tests need `kubectl` on the PATH: install it")?;
     Ok(())
 }
+
+/// A program of the system's: also where only root's PATH looks.
+pub fn find_system(program: &str) -> Option<PathBuf> {
+    let more = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin", "/bin"];
+    find(program).or_else(|| more.iter().map(|folder| PathBuf::from(folder).join(program)).find(|file| file.is_file()))
+}

@@ -46,12 +46,16 @@ use crate::{
 #[x_kube(validation = rules::immutable("a Run never changes: create another one, and cancel this one if it must not go on"))]
 #[x_kube(validation = Rule::new("self.operation != 'command' || has(self.command)")
     .message("operation: command needs command, a terraform subcommand such as state list, or sh"))]
-#[x_kube(validation = Rule::new("self.operation == 'command' || (!has(self.command) && !has(self.args))")
-    .message("command and args are for operation: command only; write that, or leave them out"))]
+#[x_kube(validation = Rule::new("self.operation == 'command' || !has(self.command)")
+    .message("command is for operation: command only; write that, or leave it out"))]
 #[x_kube(validation = Rule::new("self.operation != 'command' || (!has(self.targets) && !has(self.replace))")
     .message("targets and replace are not for operation: command; put what the command needs into args"))]
 #[x_kube(validation = Rule::new("self.operation in ['plan', 'apply', 'command'] || !has(self.replace)")
     .message("replace is for operation: plan or apply only; leave it out"))]
+#[x_kube(validation = Rule::new("self.approval != 'Prompt' || (has(self.attach) && self.attach)")
+    .message("approval: Prompt needs attach: true, so that there is somebody to ask"))]
+#[x_kube(validation = Rule::new("self.approval != 'Prompt' || !has(self.hooks) || !self.hooks.exists(hook, hook.step in ['pre-plan', 'post-plan', 'pre-apply'])")
+    .message("with approval: Prompt terraform plans and applies in one step, so hooks between the two never run; use Auto or Manual"))]
 #[x_kube(validation = Rule::new("!has(self.attachTimeout) || (has(self.attach) && self.attach)")
     .message("attachTimeout needs attach: true"))]
 pub struct RunSpec {
@@ -70,7 +74,7 @@ pub struct RunSpec {
     #[x_kube(validation = Rule::new("!(self in ['apply', 'destroy', 'refresh'])")
         .message("write operation: apply, destroy or refresh instead, so that there is a plan to look at"))]
     pub command: Option<String>,
-    /// The arguments of `command`.
+    /// The arguments of `command`; for another operation, flags of terraform's command of that name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 32768)))]
     pub args: Vec<String>,
@@ -171,6 +175,10 @@ pub enum RunApproval {
     Auto,
     /// The plan waits for an Approval.
     Manual,
+    /// The plan waits for an Approval when it destroys or replaces anything.
+    ManualOnDestroy,
+    /// Terraform asks the client that is attached.
+    Prompt,
 }
 
 /// What became of a Run.

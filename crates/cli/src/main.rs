@@ -1,33 +1,37 @@
 //! The binary `knoll`: the embedded cluster, the operator, the runner and the user's commands.
 
+mod cli;
 mod cluster;
+mod complete;
+mod connect;
+mod doctor;
+mod install;
+mod logs;
+mod man;
+mod module;
+mod operator;
+mod output;
+mod parts;
+mod run;
 mod runner;
+mod runs;
+mod stack;
+mod state;
 mod style;
+mod uninstall;
+mod version;
+mod words;
+mod workspace;
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use anyhow::{Context, Result};
+use clap::{CommandFactory, FromArgMatches};
 
-/// Terraform and OpenTofu on Kubernetes.
-#[derive(Parser)]
-#[command(name = "knoll", version, disable_help_subcommand = true, arg_required_else_help = true)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Start the embedded cluster, with Knoll running in it.
-    Up(cluster::up::Args),
-    /// Stop the embedded cluster.
-    Down(cluster::down::Args),
-    /// Tell whether the embedded cluster runs, and where.
-    Status(cluster::status::Args),
-    /// Run inside a Run's pod (started by Knoll itself).
-    #[command(hide = true)]
-    Runner(runner::Args),
-}
+use cli::{Cli, Command};
+use connect::Connection;
 
 fn main() -> ExitCode {
     // Every container of the embedded node starts through here: nothing else may cost it time.
@@ -37,14 +41,91 @@ fn main() -> ExitCode {
     }
     // kube and the servers share one TLS provider. It is installed once, here.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let result = match Cli::parse().command {
-        Command::Up(args) => cluster::up::run(&args),
-        Command::Down(args) => cluster::down::run(&args),
-        Command::Status(args) => cluster::status::run(&args),
-        Command::Runner(args) => return runner::run(args),
-    };
-    result.unwrap_or_else(|error| {
+    complete::answer();
+    let Cli { connection, command } = parse(std::env::args_os().collect());
+    dispatch(command, &connection).unwrap_or_else(|error| {
         style::error(&error);
         ExitCode::FAILURE
     })
+}
+
+/// Parses the command line; a wrong one ends here, with the right words.
+fn parse(words: Vec<OsString>) -> Cli {
+    let mut command = Cli::command();
+    let program = words.first().and_then(|word| Path::new(word).file_name()?.to_str().map(str::to_owned));
+    if program.is_some_and(|program| program.starts_with("kubectl-")) {
+        command = command.bin_name("kubectl knoll");
+    }
+    let words = words::arrange(words, &command);
+    let matches = command.get_matches_from(words);
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+fn dispatch(command: Command, outer: &Connection) -> Result<ExitCode> {
+    match command {
+        Command::Up(args) => cluster::up::run(&args),
+        Command::Down(args) => cluster::down::run(&args),
+        Command::Status(args) => cluster::status::run(&args),
+        Command::Operator(args) => operator::run(&args),
+        Command::Runner(args) => Ok(runner::run(args)),
+        Command::Fmt(args) => run::fmt::run(&args),
+        Command::Man(args) => man::run(&args),
+        Command::Completion(args) => complete::run(&args),
+        command => block_on(user_command(command, outer)),
+    }
+}
+
+async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> {
+    let (words, args, approval) = match command {
+        Command::Init(args) => ("init", args, None),
+        Command::Plan(args) => ("plan", args, None),
+        Command::Apply(args) => ("apply", args.run, args.approval),
+        Command::Destroy(args) => ("destroy", args.run, args.approval),
+        Command::Refresh(args) => ("refresh", args, None),
+        Command::Import(args) => ("import", args, None),
+        Command::Taint(args) => ("taint", args, None),
+        Command::Untaint(args) => ("untaint", args, None),
+        Command::Output(args) => ("output", args, None),
+        Command::Show(args) => ("show", args, None),
+        Command::Console(args) => ("console", args, None),
+        Command::Validate(args) => ("validate", args, None),
+        Command::Providers(args) => ("providers", args, None),
+        Command::Graph(args) => ("graph", args, None),
+        Command::ForceUnlock(args) => ("force-unlock", args, None),
+        Command::Test(args) => ("test", args, None),
+        Command::Sh(args) => ("sh", args, None),
+        Command::State(args) => return state::run(args, outer).await,
+        Command::Workspace(args) => return workspace::run(args, outer).await,
+        Command::Stack(args) => return stack::run(args, outer).await,
+        Command::Runs(args) => return runs::list::run(args, outer).await,
+        Command::Run(args) => return runs::show::run(args, outer).await,
+        Command::Attach(args) => return run::resume::run(args, outer).await,
+        Command::Logs(args) => return logs::run(args, outer).await,
+        Command::Cancel(args) => return runs::cancel::run(args, outer).await,
+        Command::Approve(args) => return runs::decide::run(args, runs::decide::APPROVE, outer).await,
+        Command::Discard(args) => return runs::decide::run(args, runs::decide::DISCARD, outer).await,
+        Command::Watch(args) => return runs::watch::run(args, outer).await,
+        Command::Install(args) => return install::run(args, outer).await,
+        Command::Uninstall(args) => return uninstall::run(args, outer).await,
+        Command::Doctor(args) => return doctor::run(args, outer).await,
+        Command::Version(args) => return version::run(args, outer).await,
+        Command::Up(_)
+        | Command::Down(_)
+        | Command::Status(_)
+        | Command::Operator(_)
+        | Command::Runner(_)
+        | Command::Fmt(_)
+        | Command::Man(_)
+        | Command::Completion(_) => return Ok(ExitCode::FAILURE),
+    };
+    run::run(words, args, approval, outer).await
+}
+
+/// Runs a command to its end. What still waits then, such as a read of the keyboard, is left behind.
+fn block_on(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.context("this command cannot start")?;
+    let result = runtime.block_on(work);
+    runtime.shutdown_background();
+    result
 }

@@ -54,3 +54,42 @@ pub fn error(error: &anyhow::Error) {
         last = text;
     }
 }
+
+/// Whether standard output is for people who want colours.
+pub fn stdout_is_coloured() -> bool {
+    coloured(&std::io::stdout())
+}
+
+/// Whether standard error is for people who want colours.
+pub fn stderr_is_coloured() -> bool {
+    coloured(&std::io::stderr())
+}
+
+/// A line on standard error that is no result of the command.
+pub fn hint_aside(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Whether there is a person to ask.
+pub fn can_ask() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Asks a person; nobody there is a no.
+pub fn confirm(question: &str) -> std::io::Result<bool> {
+    if !can_ask() {
+        return Ok(false);
+    }
+    let colour = coloured(&std::io::stderr());
+    write!(std::io::stderr(), "{} [y/N] ", paint(question, Style::new().bold(), colour))?;
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// A line on standard error that matters less.
+pub fn quiet(text: &str) {
+    let colour = coloured(&std::io::stderr());
+    let _ = writeln!(std::io::stderr(), "{}", paint(text, Style::new().dimmed(), colour));
+}

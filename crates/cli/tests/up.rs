@@ -1,4 +1,4 @@
-//! `knoll up | status | down` as a user calls them, and a Run on the cluster that they bring: real kubectl, real terraform.
+//! `knoll up | status | down` as a user calls them, and what of a Run survives the end of the cluster.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::Write;
@@ -97,7 +97,6 @@ fn run(name: &str, source: &str) -> String {
 }
 
 const WORKSPACE: &str = "apiVersion: knoll.dev/v1alpha1\nkind: Workspace\nmetadata: {name: w}\nspec: {}\n";
-const MODULE: &str = "variable \"word\" {}\nresource \"terraform_data\" \"a\" { input = var.word }\noutput \"word\" { value = terraform_data.a.output }\n";
 
 #[test]
 fn up_status_down() {
@@ -135,56 +134,6 @@ fn what_keeps_a_cluster_from_starting_is_said() {
     std::fs::write(knoll.data().join("knoll.db"), "not a database at all, and long enough to be looked at").unwrap();
     let error = knoll.fails(&["up", "--detach", "--port", "0"]);
     assert!(error.contains("knoll.db"), "{error}");
-}
-
-#[test]
-fn a_run_goes_from_kubectl_to_terraform_and_back() {
-    let knoll = Knoll::new();
-    knoll.up();
-    knoll.kubectl("create -f -", WORKSPACE);
-    knoll.kubectl("create -f -", &run("inline", &format!("{{inline: {{main.tf: {MODULE:?}}}}}")));
-    knoll.kubectl("wait run/inline --for=condition=Ready --timeout=60s", "");
-    let status = knoll.status("run/inline");
-    assert_eq!((&status["phase"], &status["exitCode"]), (&"Succeeded".into(), &0.into()));
-    let steps: Vec<(&str, &str)> = status["steps"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|s| (s["name"].as_str().unwrap(), s["state"].as_str().unwrap()))
-        .collect();
-    let all = ["setup", "init", "plan", "apply", "outputs"];
-    assert_eq!(steps, all.map(|name| (name, "Succeeded")));
-    assert_eq!(status["plan"]["add"], 1);
-    knoll.kubectl("wait ws/w --for=jsonpath={.status.outputs.word}=inline --timeout=60s", "");
-    let workspace = knoll.status("ws/w");
-    assert_eq!((&workspace["active"], &workspace["state"]["resources"]), (&Value::Null, &1.into()));
-    assert_eq!(knoll.kubectl("get secret knoll-state-w -o jsonpath={.type}", ""), "knoll.dev/state");
-    assert!(knoll.kubectl("logs -f inline -c runner", "").contains("Apply complete!"));
-
-    // The state is there for the next Run, whose module is in a ConfigMap: the resource is changed, not made again.
-    let module = knoll.folder.path().join("main.tf");
-    std::fs::write(&module, MODULE).unwrap();
-    knoll.kubectl(&format!("create configmap module --from-file={}", module.display()), "");
-    knoll.kubectl("create -f -", &run("mapped", "{configMap: {name: module}}"));
-    knoll.kubectl("wait run/mapped --for=condition=Ready --timeout=60s", "");
-    let status = knoll.status("run/mapped");
-    assert_eq!((&status["plan"]["add"], &status["plan"]["change"]), (&0.into(), &1.into()));
-    knoll.kubectl("wait ws/w --for=jsonpath={.status.outputs.word}=mapped --timeout=60s", "");
-}
-
-#[test]
-fn a_plan_that_fails_says_why_in_the_run() {
-    let knoll = Knoll::new();
-    knoll.up();
-    knoll.kubectl("create -f -", WORKSPACE);
-    knoll.kubectl("create -f -", &run("broken", r#"{inline: {main.tf: "output \"x\" { value = nothing.here }"}}"#));
-    knoll.kubectl("wait run/broken --for=jsonpath={.status.phase}=Failed --timeout=60s", "");
-    let status = knoll.status("run/broken");
-    assert_eq!(status["exitCode"], 1);
-    let ready = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
-    assert!(ready["message"].as_str().unwrap().contains("undeclared resource"), "{ready}");
-    knoll.kubectl("create -f -", &run("next", &format!("{{inline: {{main.tf: {MODULE:?}}}}}")));
-    knoll.kubectl("wait run/next --for=condition=Ready --timeout=60s", "");
 }
 
 #[test]

@@ -221,10 +221,12 @@ fn spec(random: &mut Random) -> Value {
         spec["tags"] = json!(tags[random.below(3)..]);
     }
     if random.chance(40) {
-        let parts: Vec<Value> = ["x", "y"]
-            .iter()
-            .filter_map(|name| random.chance(60).then(|| json!({"name": name, "count": random.below(3)})))
-            .collect();
+        let mut parts = Vec::new();
+        for name in ["x", "y"] {
+            if random.chance(60) {
+                parts.push(json!({"name": name, "count": random.below(3)}));
+            }
+        }
         spec["parts"] = parts.into();
     }
     if random.chance(30) {

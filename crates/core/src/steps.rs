@@ -23,7 +23,7 @@ pub enum Stage {
 #[must_use]
 pub fn is_reviewed(spec: &RunSpec) -> bool {
     let plans_and_applies = matches!(spec.operation, Operation::Apply | Operation::Destroy | Operation::Refresh);
-    plans_and_applies && spec.approval == RunApproval::Manual
+    plans_and_applies && matches!(spec.approval, RunApproval::Manual | RunApproval::ManualOnDestroy)
 }
 
 /// The stage of the run's current pod, or of the one to be created next.
@@ -41,7 +41,7 @@ pub fn stage(spec: &RunSpec, status: &RunStatus) -> Stage {
 pub fn of_stage(spec: &RunSpec, stage: Stage) -> Vec<StepName> {
     StepName::ALL
         .into_iter()
-        .filter(|step| belongs(spec.operation, stage, *step))
+        .filter(|step| belongs(spec, stage, *step))
         .filter(|step| !is_hook(*step) || hooks_of(&spec.hooks, *step).next().is_some())
         .collect()
 }
@@ -75,17 +75,27 @@ fn is_hook(step: StepName) -> bool {
 }
 
 /// Whether a pod of this stage does the step. A second pod sets up and initialises again: it has a new disk.
-fn belongs(operation: Operation, stage: Stage, step: StepName) -> bool {
-    let plans = stage != Stage::Apply && operation != Operation::Command;
+fn belongs(spec: &RunSpec, stage: Stage, step: StepName) -> bool {
+    let operation = spec.operation;
+    // Where terraform asks, it plans and applies in one process.
+    let asks = spec.approval == RunApproval::Prompt && operation != Operation::Plan;
+    let plans = stage != Stage::Apply && operation != Operation::Command && !asks;
     let applies = stage != Stage::Plan && !matches!(operation, Operation::Plan | Operation::Command);
     match step {
-        StepName::Setup | StepName::PreInit | StepName::Init | StepName::PostInit => true,
+        StepName::Setup => true,
+        StepName::PreInit | StepName::Init | StepName::PostInit => !initialises_itself(spec),
         StepName::PrePlan | StepName::Plan | StepName::PostPlan => plans,
         StepName::PreApply | StepName::Apply | StepName::PostApply | StepName::Outputs => applies,
         StepName::Command => operation == Operation::Command,
         // No pod does the review: it is what happens between two of them.
         StepName::Review => false,
     }
+}
+
+/// Whether the run's command is `init`, or one that needs none.
+fn initialises_itself(spec: &RunSpec) -> bool {
+    spec.operation == Operation::Command
+        && matches!(spec.command.as_deref(), Some("init" | "version" | "fmt" | "get" | "help"))
 }
 
 #[cfg(test)]
@@ -108,6 +118,20 @@ mod tests {
         check(Operation::Destroy, Stage::Whole, &[], "setup init plan apply outputs");
         check(Operation::Refresh, Stage::Whole, &[], "setup init plan apply outputs");
         check(Operation::Command, Stage::Whole, &[], "setup init command");
+    }
+
+    #[test]
+    fn where_terraform_asks_there_is_one_step() {
+        let steps = |operation, command: Option<&str>| {
+            let command = command.map(str::to_owned);
+            let spec = RunSpec { operation, command, approval: RunApproval::Prompt, ..RunSpec::default() };
+            of_stage(&spec, Stage::Whole).into_iter().map(StepName::as_str).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(steps(Operation::Apply, None), "setup init apply outputs");
+        assert_eq!(steps(Operation::Destroy, None), "setup init apply outputs");
+        assert_eq!(steps(Operation::Plan, None), "setup init plan");
+        assert_eq!(steps(Operation::Command, Some("init")), "setup command");
+        assert_eq!(steps(Operation::Command, Some("output")), "setup init command");
     }
 
     #[test]

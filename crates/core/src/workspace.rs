@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
     names::{annotation, condition, reason},
-    run::{Run, RunPhase},
+    run::{Operation, Run, RunPhase, StepName},
     variables::Variables,
     workspace::{StateSummary, Workspace, WorkspacePhase, WorkspaceStatus},
 };
@@ -63,6 +63,9 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> WorkspaceStatus {
     let mut next = workspace.status.clone().unwrap_or_default();
     let deleting = workspace.metadata.deletion_timestamp.is_some();
 
+    if let Some(applied) = applied_by(seen) {
+        next.bundle = Some(applied);
+    }
     let entries: Vec<Entry> = seen.runs.iter().map(|run| entry(run, deleting)).collect();
     let places = queue::decide(&View { active: next.active.as_deref(), runs: &entries, lingering: seen.lingering });
     // While a run goes on the state changes with every resource; it is told once, when the lock moves on.
@@ -97,6 +100,17 @@ pub fn is_missing(workspace: &Workspace, runs: &[&Run]) -> Option<String> {
     (!runs.iter().any(|run| run.name_any() == active)).then_some(active)
 }
 
+/// The files that the active run has applied, once it has ended: those of a run that failed half way too, because what it
+/// created can be destroyed with no others.
+fn applied_by(seen: &Observed<'_>) -> Option<String> {
+    let active = seen.workspace.status.as_ref()?.active.as_deref()?;
+    let run = seen.runs.iter().find(|run| run.metadata.name.as_deref() == Some(active))?;
+    let status = run.status.as_ref().filter(|status| status.phase.is_finished())?;
+    let tried = status.steps.iter().any(|step| step.name == StepName::Apply);
+    let applied = run.spec.operation == Operation::Apply && (tried || status.phase == RunPhase::Succeeded);
+    status.bundle.clone().filter(|_| applied)
+}
+
 fn entry(run: &Run, workspace_is_going: bool) -> Entry {
     let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
     let standing = match phase {
@@ -111,5 +125,37 @@ fn entry(run: &Run, workspace_is_going: bool) -> Entry {
         created: run.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
         lane: queue::lane(&run.spec),
         standing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use knoll_api::run::RunSpec;
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(operation: &str, status: serde_json::Value, expect: Option<&str>) {
+        let mut workspace = Workspace::new("w", Default::default());
+        workspace.status = Some(WorkspaceStatus { active: Some("r".into()), ..WorkspaceStatus::default() });
+        let operation = serde_json::from_value(json!(operation)).unwrap();
+        let mut run = Run::new("r", RunSpec { workspace: "w".into(), operation, ..RunSpec::default() });
+        run.status = Some(serde_json::from_value(status).unwrap());
+        let lingering = BTreeSet::new();
+        let seen = Observed { workspace: &workspace, runs: &[&run], lingering: &lingering, head: None };
+        assert_eq!(decide(&seen, Timestamp::UNIX_EPOCH).bundle.as_deref(), expect);
+    }
+
+    #[test]
+    fn the_files_that_were_applied_are_remembered_when_the_lock_is_let_go() {
+        let tried = json!([{"name": "apply", "state": "Failed"}]);
+        check("apply", json!({"phase": "Succeeded", "bundle": "sha256:1"}), Some("sha256:1"));
+        check("apply", json!({"phase": "Failed", "bundle": "sha256:1", "steps": tried}), Some("sha256:1"));
+        check("apply", json!({"phase": "Failed", "bundle": "sha256:1"}), None);
+        check("apply", json!({"phase": "Running", "bundle": "sha256:1"}), None);
+        check("destroy", json!({"phase": "Succeeded", "bundle": "sha256:1"}), None);
     }
 }

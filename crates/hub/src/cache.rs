@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::reflector::{ObjectRef, Store, reflector, store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
@@ -15,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// All objects of one kind, in all namespaces.
+/// All objects of one kind that the hub is responsible for.
 pub struct Cache<K>
 where
     K: Resource<DynamicType = ()> + 'static,
@@ -30,11 +31,18 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
-    /// Starts to watch, until `shutdown`.
-    pub fn start(client: &Client, shutdown: &CancellationToken) -> Self {
+    /// Starts to watch one namespace, or all, until `shutdown`.
+    pub fn start(client: &Client, namespace: Option<&str>, shutdown: &CancellationToken) -> Self
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+    {
         let (store, writer) = store();
         let (changed, changes) = watch::channel(0);
-        let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff();
+        let api = match namespace {
+            Some(namespace) => Api::<K>::namespaced(client.clone(), namespace),
+            None => Api::<K>::all(client.clone()),
+        };
+        let events = watcher(api, watcher::Config::default()).default_backoff();
         let mut events = Box::pin(reflector(writer, events));
         let shutdown = shutdown.clone();
         tokio::spawn(async move {

@@ -91,7 +91,10 @@ impl From<state_file::Error> for Error {
 
 impl From<bundle::Error> for Error {
     fn from(error: bundle::Error) -> Self {
-        Error::Invalid(error.to_string())
+        match error {
+            bundle::Error::Api(error) => Error::Api(error),
+            error => Error::Invalid(error.to_string()),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use kube::Client;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,7 @@ use crate::cache::Cache;
 use crate::routes::{self, Shared};
 use crate::session::Sessions;
 use crate::store::Store;
+use crate::sweep;
 use crate::tls::{self, Tls};
 
 /// How long requests that are under way may take to end.
@@ -52,17 +54,20 @@ pub struct Running {
     pub addr: SocketAddr,
     /// The authority of its certificate, for runners.
     pub ca_pem: String,
+    /// Becomes true when it answers; runners that come earlier wait.
+    pub ready: watch::Receiver<bool>,
     /// Ends when it has stopped.
     pub done: JoinHandle<()>,
 }
 
 impl Hub {
-    /// Starts the hub; it answers from now on, and stops with `shutdown`.
+    /// Starts the hub for the runs of one namespace, or of all; it stops with `shutdown`.
     ///
     /// # Errors
     /// When it cannot listen.
     pub async fn start(
         client: Client,
+        namespace: Option<&str>,
         listen: SocketAddr,
         tls: Tls,
         shutdown: CancellationToken,
@@ -71,27 +76,36 @@ impl Hub {
         let refused = |source| StartError::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(refused)?;
         let addr = listener.local_addr().map_err(refused)?;
-        let runs = Arc::new(Cache::start(&client, &shutdown));
+        let runs = Arc::new(Cache::start(&client, namespace, &shutdown));
         let shared = Arc::new(Shared {
             tokens: Tokens::new(client.clone()),
             sessions: Sessions::new(client.clone(), Arc::clone(&runs)),
             store: Store::new(client.clone()),
-            workspaces: Cache::start(&client, &shutdown),
+            workspaces: Cache::start(&client, namespace, &shutdown),
             runs,
             client,
             shutdown: shutdown.clone(),
         });
-        let done = tokio::spawn(serve(listener, TlsAcceptor::from(config), shared, shutdown));
-        Ok(Running { addr, ca_pem: tls.ca_pem().to_owned(), done })
+        tokio::spawn(sweep::run(shared.client.clone(), shutdown.clone()));
+        let (answers, ready) = watch::channel(false);
+        let done = tokio::spawn(serve(listener, TlsAcceptor::from(config), shared, answers, shutdown));
+        Ok(Running { addr, ca_pem: tls.ca_pem().to_owned(), ready, done })
     }
 }
 
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>, shutdown: CancellationToken) {
+async fn serve(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    shared: Arc<Shared>,
+    answers: watch::Sender<bool>,
+    shutdown: CancellationToken,
+) {
     // Without the first list, every pod would look like one of no run.
     tokio::select! {
         _ = async { tokio::join!(shared.runs.ready(), shared.workspaces.ready()) } => {}
         () = shutdown.cancelled() => return,
     }
+    answers.send_replace(true);
     let router = routes::router(shared);
     let connections = TaskTracker::new();
     loop {

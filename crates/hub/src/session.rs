@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use knoll_api::run::{Run, RunPhase};
+use knoll_bundle::StoreError;
 use knoll_core::queue::{Lane, lane};
 use kube::{Api, Client, ResourceExt};
+use tokio::task::JoinHandle;
 
 use crate::auth::Caller;
 use crate::cache::Cache;
@@ -32,6 +34,8 @@ pub struct Session {
     pub workspace: String,
     /// Its reports.
     pub reports: tokio::sync::Mutex<Reports>,
+    /// Stores the files of its run, while they are not yet in the cluster.
+    pub storing: tokio::sync::Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
     /// The end of its log.
     pub log: tokio::sync::Mutex<Option<LogEnd>>,
     /// When the API was last asked whether this pod may write.
@@ -130,6 +134,7 @@ impl Sessions {
             run: run.name_any(),
             workspace: run.spec.workspace.clone(),
             reports: tokio::sync::Mutex::default(),
+            storing: tokio::sync::Mutex::default(),
             log: tokio::sync::Mutex::default(),
             confirmed: Mutex::default(),
             caller,

@@ -12,6 +12,8 @@ use kube::{
 };
 use tower::{BoxError, buffer::Buffer, retry::Policy, retry::RetryLayer};
 
+use crate::metrics::{Counted, Metrics};
+
 /// How many requests may wait for a connection.
 const WAITING: usize = 1024;
 
@@ -19,11 +21,21 @@ const WAITING: usize = 1024;
 ///
 /// # Errors
 /// When the configuration cannot be used, such as a certificate that cannot be read.
-pub fn connect(mut config: Config) -> Result<Client, kube::Error> {
+pub fn connect(config: Config) -> Result<Client, kube::Error> {
+    connect_counted(config, &Metrics::default())
+}
+
+/// Connects to the cluster, and counts the requests.
+///
+/// # Errors
+/// When the configuration cannot be used.
+pub fn connect_counted(mut config: Config, metrics: &Metrics) -> Result<Client, kube::Error> {
     // The default insists up to fifteen times, with waits that outlast any lease.
     config.default_retry = false;
     let builder = ClientBuilder::try_from(config)?;
-    let stack = builder.with_layer(&tower::layer::layer_fn(|service| Buffer::new(service, WAITING)));
+    // Counted below the retries: what the server has to do is what counts.
+    let stack = builder.with_layer(&tower::layer::layer_fn(|service| Counted::new(service, metrics)));
+    let stack = stack.with_layer(&tower::layer::layer_fn(|service| Buffer::new(service, WAITING)));
     Ok(stack.with_layer(&RetryLayer::new(Briefly::default())).build())
 }
 

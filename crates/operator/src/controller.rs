@@ -22,6 +22,8 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::Metrics;
+
 /// How many objects of one kind are worked on at a time.
 const CONCURRENCY: u16 = 32;
 
@@ -42,6 +44,12 @@ pub enum Error {
     /// A status could not be written as JSON.
     #[error("a status could not be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
+    /// A state could not be read.
+    #[error("the outputs of a Stack cannot be read: {0}")]
+    State(String),
+    /// What was decided on is not so any more.
+    #[error("the inputs of a Stack have changed while they were looked at")]
+    Changed,
 }
 
 impl Error {
@@ -69,6 +77,7 @@ pub async fn drive<K, C>(
     store: Store<K>,
     asked: impl Stream<Item = ObjectRef<K>>,
     reconcile: Reconcile<K, C>,
+    metrics: Metrics,
     shutdown: CancellationToken,
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
@@ -83,15 +92,18 @@ pub async fn drive<K, C>(
         *count = count.saturating_add(1);
         Action::requeue(backoff(*count))
     };
+    let controller = K::plural(&());
     let queue = asked.map(Ok::<_, std::convert::Infallible>).take_until(shutdown.cancelled_owned());
     let config = Config::default().concurrency(CONCURRENCY);
     controller::applier(reconcile, on_error, context, store, queue, config)
         .for_each(|result| {
             match result {
                 Ok((object, _)) => {
+                    metrics.reconciled(&controller, false);
                     lock().remove(&object);
                 }
                 Err(controller::Error::ReconcilerFailed(error, object)) => {
+                    metrics.reconciled(&controller, true);
                     tracing::warn!(%object, %error, "a reconcile failed and is tried again");
                 }
                 // Its object went while it waited for its turn.
@@ -167,6 +179,12 @@ where
             }
             None => false,
         }
+    }
+
+    /// Notes that this process has written over the object in another way than [`Written::publish`].
+    pub fn note(&self, object: &K) {
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        before.insert(ObjectRef::from_obj(object), object.resource_version());
     }
 
     /// Forgets an object that is gone.

@@ -8,8 +8,11 @@ pub mod client;
 mod context;
 mod controller;
 mod events;
+pub mod health;
 pub mod lease;
+pub mod metrics;
 mod run;
+mod stack;
 mod watch;
 mod workspace;
 
@@ -18,25 +21,29 @@ use std::{sync::Arc, time::Duration};
 use futures::channel::mpsc;
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{Pod, Secret},
+    api::core::v1::{ConfigMap, Pod, Secret},
 };
 use knoll_api::{
-    Approval, Run, Workspace,
-    names::{content, label},
+    Approval, Run, Stack, Workspace,
+    names::{annotation, content, label},
     run::RunPhase,
 };
 use knoll_core::pod::Platform;
 use kube::{
     Api, Client, Resource, ResourceExt,
+    api::PartialObjectMeta,
     runtime::{reflector, watcher},
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    context::{Caches, Context, Created, Told},
+    context::{Caches, Context, Created, Started, Told},
     controller::{Written, boxed, drive},
     events::Recorder,
+    health::{Controllers, Health},
+    metrics::Metrics,
+    stack::Memory,
     watch::{Triggers, feed},
 };
 
@@ -52,12 +59,16 @@ pub struct Settings {
     pub platform: Platform,
     /// The Lease it holds while it works; without one it must be the only operator.
     pub lease: Option<lease::Settings>,
+    /// Where it counts.
+    pub metrics: Metrics,
+    /// Where it says how far it is.
+    pub health: Health,
 }
 
 /// Why the operator stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another operator leads now.
+    /// The Lease is another operator's now.
     #[error(transparent)]
     Lease(#[from] lease::Error),
     /// A part of it has ended although nobody told it to.
@@ -65,17 +76,36 @@ pub enum Error {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// Runs the controllers until `shutdown`; then what is under way is finished.
+/// Runs the controllers until `shutdown`; then what is under way is finished. Who loses the Lease stands by again.
 ///
 /// # Errors
-/// When the Lease is lost or a controller breaks down; the process should start anew.
+/// When a controller breaks down; the process should start anew.
 pub async fn run(client: Client, settings: Settings, shutdown: CancellationToken) -> Result<(), Error> {
-    let Some(lease) = settings.lease.clone() else {
-        return control(client, settings, shutdown).await;
+    let health = settings.health.clone();
+    let result = loop {
+        let Some(lease) = &settings.lease else {
+            break control(client, settings, shutdown).await;
+        };
+        health.controllers(Controllers::StandingBy);
+        let Some(held) = lease::acquire(&client, lease, &shutdown).await else {
+            break Ok(());
+        };
+        match lead(client.clone(), settings.clone(), held, &shutdown).await {
+            Err(Error::Lease(error)) => tracing::warn!(%error, "this process does not lead any more"),
+            result => break result,
+        }
     };
-    let Some(held) = lease::acquire(&client, &lease, &shutdown).await else {
-        return Ok(());
-    };
+    health.controllers(Controllers::Stopping);
+    result
+}
+
+/// Runs the controllers for as long as the Lease is held.
+async fn lead(
+    client: Client,
+    settings: Settings,
+    held: lease::Held,
+    shutdown: &CancellationToken,
+) -> Result<(), Error> {
     // The Lease is let go only when the controllers have stopped.
     let stopped = CancellationToken::new();
     let controllers = shutdown.child_token();
@@ -96,16 +126,21 @@ pub async fn run(client: Client, settings: Settings, shutdown: CancellationToken
 
 /// The caches, their feeds and the controllers, wired in one place.
 async fn control(client: Client, settings: Settings, shutdown: CancellationToken) -> Result<(), Error> {
-    let Settings { namespace, platform, lease } = settings;
+    let Settings { namespace, platform, lease, metrics, health } = settings;
+    health.controllers(Controllers::Filling);
     let (run_store, run_writer) = reflector::store();
     let (workspace_store, workspace_writer) = reflector::store();
     let (approval_store, approval_writer) = reflector::store();
     let (pod_store, pod_writer) = reflector::store();
     let (head_store, head_writer) = reflector::store();
+    let (stack_store, stack_writer) = reflector::store();
+    let (secret_store, secret_writer) = reflector::store();
+    let (config_map_store, config_map_writer) = reflector::store();
     let (runs, runs_asked) = mpsc::unbounded();
     let (workspaces, workspaces_asked) = mpsc::unbounded();
     let (approvals, approvals_asked) = mpsc::unbounded();
-    let ask = Triggers { workspaces, runs, approvals };
+    let (stacks, stacks_asked) = mpsc::unbounded();
+    let ask = Triggers { workspaces, runs, approvals, stacks };
     let (recorder, telling) = Recorder::start(client.clone(), lease.map(|lease| lease.identity));
     let context = Arc::new(Context {
         client: client.clone(),
@@ -116,13 +151,20 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
             approvals: approval_store,
             pods: pod_store,
             heads: head_store,
+            stacks: stack_store,
+            secrets: secret_store,
+            config_maps: config_map_store,
         },
         runs: Written::default(),
         workspaces: Written::default(),
         approvals: Written::default(),
+        stacks: Written::default(),
+        started: Started::default(),
+        memory: Memory::default(),
         created: Created::default(),
         told: Told::default(),
         events: recorder,
+        metrics: metrics.clone(),
     });
 
     // The feeds outlive the controllers, so that the last reconciles see what they wrote.
@@ -145,6 +187,18 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
     // A state itself has no business in the operator's memory.
     let empty = |secret: &mut Secret| secret.data = None;
     feeds.spawn(feed(api(&client, &namespace), of_states, head_writer, empty, on_head, feeding.clone()));
+    let (seen, asked) = (context.clone(), ask.clone());
+    let on_stack = move |stack: &Stack| stack::on_stack(&seen, &asked, stack);
+    feeds.spawn(feed(api(&client, &namespace), all.clone(), stack_writer, |_| {}, on_stack, feeding.clone()));
+    // Only that something has changed is watched, no value is fetched before somebody needs it; and what Knoll fills
+    // with content of its own is no input of a Stack.
+    let inputs = all.clone().labels(&format!("{} notin ({})", label::CONTENT, stack::NO_INPUTS.join(",")));
+    let (seen, asked) = (context.clone(), ask.clone());
+    let on_secret = move |secret: &PartialObjectMeta<Secret>| stack::on_secret(&seen, &asked, secret);
+    feeds.spawn(feed(api(&client, &namespace), inputs.clone(), secret_writer, bare, on_secret, feeding.clone()));
+    let (seen, asked) = (context.clone(), ask.clone());
+    let on_map = move |map: &PartialObjectMeta<ConfigMap>| stack::on_config_map(&seen, &asked, map);
+    feeds.spawn(feed(api(&client, &namespace), inputs, config_map_writer, bare, on_map, feeding.clone()));
     let (seen, asked) = (context.clone(), ask);
     let on_approval = move |approval: &Approval| on_approval(&seen, &asked, approval);
     feeds.spawn(feed(api(&client, &namespace), all, approval_writer, |_| {}, on_approval, feeding.clone()));
@@ -154,6 +208,8 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         () = shutdown.cancelled() => {}
     }
     tracing::info!(namespace = namespace.as_deref().unwrap_or("all"), "the controllers start");
+    metrics.show(&context.caches);
+    health.controllers(Controllers::Working);
     let caches = context.caches.clone();
     let mut controllers = JoinSet::new();
     let stop = shutdown.clone();
@@ -162,6 +218,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         caches.workspaces,
         workspaces_asked,
         |workspace, context| boxed(workspace::reconcile(workspace, context)),
+        metrics.clone(),
         stop.clone(),
     ));
     controllers.spawn(drive(
@@ -169,6 +226,15 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         caches.runs,
         runs_asked,
         |run, context| boxed(run::reconcile(run, context)),
+        metrics.clone(),
+        stop.clone(),
+    ));
+    controllers.spawn(drive(
+        context.clone(),
+        caches.stacks,
+        stacks_asked,
+        |stack, context| boxed(stack::reconcile(stack, context)),
+        metrics.clone(),
         stop.clone(),
     ));
     controllers.spawn(drive(
@@ -176,6 +242,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         caches.approvals,
         approvals_asked,
         |approval, context| boxed(approval::reconcile(approval, context)),
+        metrics.clone(),
         stop,
     ));
     let mut result = Ok(());
@@ -184,6 +251,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         shutdown.cancel();
         result = result.and(ended.map_err(Error::from));
     }
+    metrics.hide();
     feeding.cancel();
     while let Some(ended) = feeds.join_next().await {
         result = result.and(ended.map_err(Error::from));
@@ -191,6 +259,11 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
     let _ = tokio::time::timeout(LAST_WORDS, telling).await;
     tracing::info!("the controllers have stopped");
     result
+}
+
+/// Leaves of an object what says whose it is: users' annotations can be as large as the object.
+fn bare<K>(object: &mut PartialObjectMeta<K>) {
+    object.metadata.annotations.get_or_insert_default().retain(|key, _| key == annotation::STACK_UID);
 }
 
 /// The objects of a kind that the operator is responsible for.
@@ -206,7 +279,7 @@ where
 
 /// Returns when every cache has its first list: a decision on half of the facts would be a wrong one.
 async fn ready(caches: &Caches) {
-    let Caches { workspaces, runs, approvals, pods, heads } = caches;
+    let Caches { workspaces, runs, approvals, pods, heads, stacks, secrets, config_maps } = caches;
     // Each fails only when its feed has ended, and then the operator ends as well.
     let _ = tokio::join!(
         workspaces.wait_until_ready(),
@@ -214,6 +287,9 @@ async fn ready(caches: &Caches) {
         approvals.wait_until_ready(),
         pods.wait_until_ready(),
         heads.wait_until_ready(),
+        stacks.wait_until_ready(),
+        secrets.wait_until_ready(),
+        config_maps.wait_until_ready(),
     );
 }
 
@@ -221,6 +297,10 @@ fn on_run(context: &Context, ask: &Triggers, run: &Run) {
     let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
     ask.workspace(&namespace, &run.spec.workspace);
     ask.run(&namespace, &name);
+    context.started.seen(run);
+    if let Some(stack) = run.labels().get(label::STACK) {
+        ask.stack(&namespace, stack);
+    }
     let about_it = |approval: &Approval| approval.spec.run == name && approval.namespace().as_ref() == Some(&namespace);
     for approval in context.caches.approvals.state_filter(about_it) {
         ask.approval(&namespace, &approval.name_any());
@@ -234,6 +314,7 @@ fn on_run(context: &Context, ask: &Triggers, run: &Run) {
 fn on_workspace(context: &Context, ask: &Triggers, workspace: &Workspace) {
     let (namespace, name) = (workspace.namespace().unwrap_or_default(), workspace.name_any());
     ask.workspace(&namespace, &name);
+    ask.stack(&namespace, &name);
     let waits = |run: &Run| {
         let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
         matches!(phase, RunPhase::Pending | RunPhase::Queued)
@@ -263,7 +344,9 @@ fn on_pod(context: &Context, ask: &Triggers, pod: &Pod) {
 
 fn on_head(ask: &Triggers, secret: &Secret) {
     if let Some(workspace) = secret.labels().get(label::WORKSPACE) {
-        ask.workspace(&secret.namespace().unwrap_or_default(), workspace);
+        let namespace = secret.namespace().unwrap_or_default();
+        ask.workspace(&namespace, workspace);
+        ask.stack(&namespace, workspace);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a run prints: to the runner's own standard output, for `kubectl logs` and attached clients, and to the log that the
 //! hub keeps.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Mutex;
@@ -16,12 +16,26 @@ pub struct Console {
     redactor: Redactor,
     /// One piece after the other, also when hooks and terraform print at the same time.
     out: Arc<Mutex<tokio::io::Stdout>>,
+    /// Where it is kept instead, for a console that holds back.
+    held: Option<Arc<std::sync::Mutex<Vec<u8>>>>,
 }
 
 impl Console {
     /// Prints without `redactor`'s values, also to `log`.
     pub fn new(log: Log, redactor: Redactor) -> Self {
-        Console { log, redactor, out: Arc::new(Mutex::new(tokio::io::stdout())) }
+        Console { log, redactor, out: Arc::new(Mutex::new(tokio::io::stdout())), held: None }
+    }
+
+    /// A console that prints nothing until [`Console::release`] is given it.
+    pub fn hold(&self) -> Self {
+        Console { held: Some(Arc::default()), ..self.clone() }
+    }
+
+    /// Prints what `held` has held back.
+    pub async fn release(&self, held: &Console) {
+        let bytes =
+            held.held.as_ref().map(|held| std::mem::take(&mut *held.lock().unwrap_or_else(PoisonError::into_inner)));
+        self.print(&bytes.unwrap_or_default()).await;
     }
 
     /// How many bytes were printed, those of earlier pods included.
@@ -32,6 +46,11 @@ impl Console {
     /// `text` without sensitive values.
     pub fn redact(&self, text: &str) -> String {
         self.redactor.text(text)
+    }
+
+    /// Masks these texts too from now on.
+    pub fn learn(&self, sensitive: &[String]) {
+        self.redactor.learn(sensitive.iter().map(String::as_str));
     }
 
     /// Prints a line of the runner's own.
@@ -46,6 +65,10 @@ impl Console {
 
     async fn print(&self, bytes: &[u8]) {
         if bytes.is_empty() {
+            return;
+        }
+        if let Some(held) = &self.held {
+            held.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
             return;
         }
         let mut out = self.out.lock().await;

@@ -5,24 +5,26 @@
 
 mod cancel;
 mod console;
+mod flags;
 mod gate;
 mod hooks;
 mod hub;
 mod install;
 mod log;
+mod memory;
 mod plan;
 mod plugins;
 mod process;
 mod progress;
 mod redact;
 mod run;
+mod sensitive;
 mod setup;
 mod state;
 mod steps;
 mod stop;
 mod terminal;
 mod tool;
-mod unpack;
 mod watch;
 
 pub use gate::hook;

@@ -69,6 +69,11 @@ impl Reporter {
         self.note(|now| now.plan = Some(plan));
     }
 
+    /// The files of the module are there.
+    pub fn bundled(&self, digest: String) {
+        self.note(|now| now.bundle = Some(digest));
+    }
+
     /// A client has attached. Announced at once.
     pub fn attached(&self) {
         self.note(|now| now.attached = true);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use knoll_api::wire::{Job, JobVariable};
 use serde_json::{Map, Value, json};
 
-use crate::{tool, unpack};
+use crate::tool;
 
 /// What a user's file cannot be called, because terraform reads ours by these names.
 const OURS: [&str; 2] = ["knoll_override.tf.json", "knoll_version.tf.json"];
@@ -23,7 +23,7 @@ const LOCK_FILE: &str = ".terraform.lock.hcl";
 pub enum Error {
     /// The bundle was refused.
     #[error(transparent)]
-    Unpack(#[from] unpack::Error),
+    Unpack(#[from] knoll_bundle::UnpackError),
     /// A user's file has a name that we need.
     #[error("the module has a file `{0}`, a name that Knoll uses itself; rename it")]
     Reserved(String),
@@ -60,9 +60,16 @@ impl Folders {
         &self.root
     }
 
-    /// The module's files; terraform runs here.
-    pub fn module(&self) -> PathBuf {
+    /// Where the bundle is unpacked.
+    pub fn bundle(&self) -> PathBuf {
         self.root.join("module")
+    }
+
+    /// The root module; terraform runs here. The bundle says where it is, so this holds once it is unpacked.
+    pub fn module(&self) -> PathBuf {
+        let bundle = self.bundle();
+        let path = knoll_bundle::module_path(&bundle);
+        if path.as_os_str().is_empty() { bundle } else { bundle.join(path) }
     }
 
     /// The state that terraform's local backend writes.
@@ -110,9 +117,9 @@ pub struct Material {
 /// # Errors
 /// When something of it cannot be accepted; the message says what.
 pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), Error> {
-    let module = folders.module();
+    let unpacked = folders.bundle();
     let state = folders.state();
-    for folder in [&module, state.parent().unwrap_or(&folders.root), &folders.hooks()] {
+    for folder in [&unpacked, state.parent().unwrap_or(&folders.root), &folders.hooks()] {
         // A container that was restarted finds the remains of the last one.
         match fs::remove_dir_all(folder) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -127,8 +134,9 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
             .map_err(|source| Error::Write { path: folder.to_owned(), source })?;
     }
     if let Some(bundle) = &material.bundle {
-        unpack::unpack(bundle, &module, |name| !is_left_behind(name, job.managed_state))?;
+        knoll_bundle::unpack(bundle, &unpacked, |name| !is_left_behind(name, job.managed_state))?;
     }
+    let module = folders.module();
     for name in OURS {
         if module.join(name).exists() {
             return Err(Error::Reserved(name.to_owned()));
@@ -136,7 +144,9 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
     }
     if job.managed_state {
         // Relative, so that a plan holds in another pod, whose folders have other names.
-        let backend = json!({"terraform": {"backend": {"local": {"path": "../state/terraform.tfstate"}}}});
+        let depth = module.strip_prefix(&unpacked).map_or(0, |path| path.components().count());
+        let path = format!("{}../state/terraform.tfstate", "../".repeat(depth));
+        let backend = json!({"terraform": {"backend": {"local": {"path": path}}}});
         write(&module.join(OURS[0]), backend.to_string().as_bytes())?;
         if let Some(content) = &material.state {
             write(&state, content)?;
@@ -191,7 +201,7 @@ fn write_variables(job: &Job, module: &Path) -> Result<(), Error> {
 }
 
 /// Writes a file that only its owner can read.
-fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
+pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
     let failed = |source| Error::Write { path: path.to_owned(), source };
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)?;
     file.write_all(content).map_err(failed)

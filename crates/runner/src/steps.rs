@@ -12,7 +12,7 @@ use bytes::Bytes;
 use knoll_api::names::reason;
 use knoll_api::run::{Operation, PlanSummary};
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{Exit, Job, path};
+use knoll_api::wire::{Exit, Job, path, stored};
 use reqwest::Method;
 use tokio::task::JoinHandle;
 
@@ -21,14 +21,18 @@ use crate::hub::Hub;
 use crate::plan;
 use crate::process::{self, Ended, Grace, Place, Program};
 use crate::progress::Reporter;
-use crate::setup::Folders;
+use crate::setup::{self, Folders};
 use crate::state::Keeper;
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
-use crate::{hooks, plugins, tool};
+use crate::{flags, hooks, memory, plugins, sensitive, tool};
 
 /// The exit code of a run that was stopped, as a shell has it for SIGINT.
 const STOPPED: i32 = 130;
+/// The exit code of `plan -detailed-exitcode` when there are changes.
+const CHANGES: i32 = 2;
+/// The exit code of a process that was ended by SIGKILL, as a shell has it.
+const KILLED: i32 = 137;
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// All that the steps of a run work with.
@@ -102,11 +106,20 @@ impl Steps {
         }
         // A state that is not saved is worse than anything that happened before.
         match self.settle().await.and(end) {
-            Ok(()) => Exit::default(),
+            Ok(()) => self.success(planned.as_ref()),
             Err(Failure { code, reason, message }) => {
                 Exit { code: if code == 0 { 1 } else { code }, reason: Some(reason.to_owned()), message: Some(message) }
             }
         }
+    }
+
+    /// A plan with changes is told by its exit code, when the user wants that.
+    fn success(&self, planned: Option<&Planned>) -> Exit {
+        let detailed = self.job.operation == Operation::Plan && flags::wants_detailed_exit_code(&self.job.args);
+        if detailed && planned.is_some_and(|planned| planned.changes) {
+            return Exit { code: CHANGES, reason: Some(reason::SUCCEEDED.to_owned()), message: None };
+        }
+        Exit::default()
     }
 
     async fn steps(&self, planned: &mut Option<Planned>, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
@@ -142,12 +155,18 @@ impl Steps {
             // The others take no time, and go with the next report.
             self.reporter.announce();
         }
+        if step == StepName::PostApply
+            && let Some(state) = self.keeper.as_ref().and_then(|_| std::fs::read(self.folders.state()).ok())
+        {
+            // A hook may print what the apply has just made.
+            self.console.learn(&sensitive::of_state(&state));
+        }
         let result = match step {
             StepName::Setup | StepName::Review => Ok(()),
             StepName::Init => self.init(uploads).await,
             StepName::Plan => self.plan().await.map(|made| *planned = Some(made)),
             StepName::Apply => self.apply(planned.as_ref()).await,
-            StepName::Command => self.command().await,
+            StepName::Command => self.command(uploads).await,
             StepName::Outputs => self.settle().await,
             StepName::PreInit
             | StepName::PostInit
@@ -169,14 +188,11 @@ impl Steps {
     }
 
     async fn init(&self, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
-        let _plugins = match &self.plugin_cache {
-            None => None,
-            Some(cache) => {
-                let lock_file = self.job.lock_file.as_deref();
-                Some(plugins::enter(cache, &self.folders.module(), lock_file, &self.console).await)
-            }
-        };
-        match self.attempts(StepName::Init, &["init".into(), self.input()], &[0]).await {
+        let _plugins = self.enter_plugins().await;
+        let input = if self.is_quiet(StepName::Init) { "-input=false".into() } else { self.input() };
+        let mut args = vec!["init".into(), input];
+        args.extend(flags::of_init(&self.job.args));
+        match self.attempts(StepName::Init, &args, &[0]).await {
             Ok(_) => {}
             Err(failure) if tool::is_version_failure(&failure.message) => {
                 let wanted = self.job.version.as_deref().unwrap_or_default();
@@ -188,6 +204,23 @@ impl Steps {
             }
             Err(failure) => return Err(failure),
         }
+        self.keep_lock_file(uploads);
+        Ok(())
+    }
+
+    /// Whether a step's output is only worth reading when it fails: whoever asks for `output -json` wants just that.
+    fn is_quiet(&self, step: StepName) -> bool {
+        step == StepName::Init && self.job.operation == Operation::Command
+    }
+
+    async fn enter_plugins(&self) -> Option<plugins::Guard> {
+        let cache = self.plugin_cache.as_ref()?;
+        let lock_file = self.job.lock_file.as_deref();
+        Some(plugins::enter(cache, &self.folders.module(), lock_file, &self.console).await)
+    }
+
+    /// Hands a lock file that has changed to the hub.
+    fn keep_lock_file(&self, uploads: &mut Vec<JoinHandle<()>>) {
         // Without providers there is no lock file.
         if let Ok(lock_file) = std::fs::read(self.folders.lock_file())
             && Some(lock_file.as_slice()) != self.job.lock_file.as_ref().map(String::as_bytes)
@@ -200,7 +233,6 @@ impl Steps {
                 }
             }));
         }
-        Ok(())
     }
 
     async fn plan(&self) -> Result<Planned, Failure> {
@@ -215,11 +247,11 @@ impl Steps {
         }
         args.extend(self.job.targets.iter().map(|target| OsString::from(format!("-target={target}"))));
         args.extend(self.job.replace.iter().map(|replace| OsString::from(format!("-replace={replace}"))));
-        // 2 says that there are changes.
-        let ended = self.attempts(StepName::Plan, &args, &[0, 2]).await?;
+        args.extend(flags::of_plan(&self.job.args));
+        let ended = self.attempts(StepName::Plan, &args, &[0, CHANGES]).await?;
         let bytes = self.read_plan()?;
         let digest = plan::digest(&bytes);
-        let changes = ended.code == 2;
+        let changes = ended.code == CHANGES;
         // Until it is described, the plan is known by its digest.
         self.reporter.planned(PlanSummary { digest: Some(digest.clone()), changes, ..PlanSummary::default() });
         let mut planned = Planned { digest, changes, summary: None };
@@ -256,16 +288,39 @@ impl Steps {
         // What was approved, or what this pod planned: nothing else is applied.
         let digest = self.job.plan_digest.as_ref().or(planned.map(|planned| &planned.digest));
         let Some(digest) = digest else {
-            return Err(Failure::new(reason::STEP_FAILED, "there is no plan to apply"));
+            return self.apply_what_terraform_asks().await;
         };
         self.verified_plan(digest)?;
-        let args = ["apply".into(), self.input(), self.folders.plan().into_os_string()];
+        let mut args = vec!["apply".into(), self.input()];
+        args.extend(flags::of_apply(&self.job.args));
+        args.push(self.folders.plan().into_os_string());
         self.attempts(StepName::Apply, &args, &[0]).await?;
         Ok(())
     }
 
-    async fn command(&self) -> Result<(), Failure> {
+    /// Plans, asks the client that is attached, and applies, all in one process: terraform's own way.
+    async fn apply_what_terraform_asks(&self) -> Result<(), Failure> {
+        if self.terminal.is_none() {
+            let message = "nobody attached in time to answer terraform, so nothing was changed; run it again";
+            return Err(Failure::new(reason::ATTACH_TIMED_OUT, message));
+        }
+        let words: &[&str] = match self.job.operation {
+            Operation::Destroy => &["destroy"],
+            Operation::Refresh => &["apply", "-refresh-only"],
+            Operation::Plan | Operation::Apply | Operation::Command => &["apply"],
+        };
+        let mut args: Vec<OsString> = words.iter().map(OsString::from).collect();
+        args.push(self.input());
+        args.extend(self.job.targets.iter().map(|target| OsString::from(format!("-target={target}"))));
+        args.extend(self.job.replace.iter().map(|replace| OsString::from(format!("-replace={replace}"))));
+        args.extend(self.job.args.iter().map(OsString::from));
+        self.attempts(StepName::Apply, &args, &[0]).await.map(drop)
+    }
+
+    async fn command(&self, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
         let command = self.job.command.as_deref().unwrap_or_default();
+        let initialises = command == "init";
+        let _plugins = if initialises { self.enter_plugins().await } else { None };
         let mut program = self.program.clone();
         if command == "sh" {
             program.file = "sh".into();
@@ -279,9 +334,33 @@ impl Steps {
             }
             program.args.extend(command.split_whitespace().map(OsString::from));
         }
-        program.args.extend(self.job.args.iter().map(OsString::from));
+        for arg in &self.job.args {
+            program.args.push(match self.stored_state(arg).await? {
+                Some(file) => file.into_os_string(),
+                None => arg.into(),
+            });
+        }
         let ended = self.process(StepName::Command, &program).await?;
-        self.judge(StepName::Command, ended, &[0]).map(drop)
+        let judged = self.judge(StepName::Command, ended, &[0]).map(drop);
+        if initialises && judged.is_ok() {
+            self.keep_lock_file(uploads);
+        }
+        judged
+    }
+
+    /// The file of a state that the hub has, if that is what `arg` names.
+    async fn stored_state(&self, arg: &str) -> Result<Option<PathBuf>, Failure> {
+        let address = match arg.strip_prefix(stored::HISTORY) {
+            Some(serial) => format!("{}?serial={serial}", path::HISTORY),
+            None if arg == stored::UPLOAD => path::UPLOAD.to_owned(),
+            None => return Ok(None),
+        };
+        let state = self.hub.get("the state to push", &address).await;
+        let state = state.map_err(|error| Failure::new(reason::STEP_FAILED, error.sentence()))?.unwrap_or_default();
+        let file = self.folders.root().join("pushed.tfstate");
+        self.console.learn(&sensitive::of_state(&state));
+        setup::write(&file, &state).map_err(|error| Failure::new(reason::STEP_FAILED, error))?;
+        Ok(Some(file))
     }
 
     /// Runs terraform with `args`, as often as the step may be tried, until it ends with one of the `good` codes.
@@ -316,7 +395,15 @@ impl Steps {
     /// Runs one process to its end, with the step's limit.
     pub(crate) async fn process(&self, step: StepName, program: &Program) -> Result<Ended, Failure> {
         let limit = self.job.timeouts.get(&step).copied().map(Duration::from_secs);
-        let running = process::run(program, self.place(limit));
+        let held = self.is_quiet(step).then(|| self.console.hold());
+        let place = self.place(limit);
+        let place = match &held {
+            // Nobody can answer what is not shown.
+            Some(console) => Place { console, terminal: None, ..place },
+            None => place,
+        };
+        let oom_kills = memory::oom_kills();
+        let running = process::run(program, place);
         let ended = match &self.keeper {
             None => running.await,
             Some(keeper) => {
@@ -331,9 +418,19 @@ impl Steps {
                 }
             }
         };
-        ended.map_err(|error| {
+        if let (Some(held), Ok(Ended { code: 1.., .. }) | Err(_)) = (&held, &ended) {
+            self.console.release(held).await;
+        }
+        let ended = ended.map_err(|error| {
             Failure::new(reason::STEP_FAILED, format!("cannot run `{}`: {error}", program.file.display()))
-        })
+        })?;
+        if ended.code == KILLED && memory::oom_kills() > oom_kills {
+            let message = format!(
+                "{step} was killed because it used more memory than its limit; raise `pod.resources` of the Workspace"
+            );
+            return Err(Failure { code: ended.code, reason: reason::OOM_KILLED, message });
+        }
+        Ok(ended)
     }
 
     /// Whether terraform may ask: only where somebody can answer.
@@ -375,7 +472,8 @@ impl Steps {
     fn stopped(&self) -> Option<Failure> {
         let (reason, message) = match self.stop.reason()? {
             Reason::Cancelled => (reason::CANCELLED, "the run was cancelled".to_owned()),
-            Reason::Terminated => (reason::CANCELLED, "the run's pod was stopped".to_owned()),
+            // Whether the pod was deleted or evicted, the hub finds out.
+            Reason::Terminated => (reason::POD_DELETED, "The pod was told to stop; terraform was stopped.".to_owned()),
             Reason::Fenced(why) => (reason::STATE_NOT_SAVED, why),
         };
         Some(Failure { code: STOPPED, reason, message })

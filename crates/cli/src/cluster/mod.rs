@@ -5,5 +5,4 @@ pub mod status;
 pub mod up;
 
 mod folder;
-mod install;
-mod parts;
+mod place;

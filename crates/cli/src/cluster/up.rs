@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use super::folder::{Claim, Folder, FolderArgs, Held};
-use super::install;
+use crate::install::apply;
 use crate::style;
 
 /// The line by which a detached cluster tells its parent that it is ready.
@@ -130,11 +130,11 @@ async fn serve(args: &Args, folder: &Folder) -> Result<()> {
     let options = Options { data_dir: Some(folder.path().to_owned()), port: args.port, place_pods: true };
     let cluster = Cluster::start(options).await?;
     let client = cluster.client();
-    install::crds(&client).await?;
+    apply::kinds_and_rules(&client).await?;
     let stop = CancellationToken::new();
     let node = Node::start(client.clone(), node_config(folder)?, stop.child_token()).await?;
     cluster.server.set_runtime(node.clone());
-    let parts = super::parts::start(client, folder, stop.clone()).await?;
+    let parts = super::place::start(client, folder, stop.clone()).await?;
     cluster.write_kubeconfig(&folder.kubeconfig())?;
     if args.background {
         let mut out = std::io::stdout();

@@ -10,6 +10,9 @@ use std::path::{Component, Path, PathBuf};
 
 use tar::EntryType;
 
+/// How many bytes a bundle has at most when it is unpacked, so that a small one cannot fill a disk.
+pub(crate) const LARGEST_UNPACKED: u64 = 1024 * 1024 * 1024;
+
 /// Why a bundle was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -35,6 +38,9 @@ pub enum Error {
     /// A device, a pipe or another thing that no module needs.
     #[error("the module's bundle has an entry `{0}` that is neither a file, a folder nor a link; leave it out")]
     Kind(String),
+    /// It unpacks to more than any module has.
+    #[error("the module's bundle unpacks to more than {} MiB; leave out what the module does not need", LARGEST_UNPACKED / 1024 / 1024)]
+    TooLarge,
     /// The disk refused it.
     #[error("cannot write `{name}` of the module: {source}")]
     Write {
@@ -53,6 +59,7 @@ pub fn unpack(bundle: &[u8], folder: &Path, keep: impl Fn(&Path) -> bool) -> Res
     let plain = zstd::Decoder::with_buffer(bundle).map_err(Error::Format)?;
     let mut archive = tar::Archive::new(plain);
     let mut links = Vec::new();
+    let mut size = 0_u64;
     for entry in archive.entries().map_err(Error::Format)? {
         let mut entry = entry.map_err(Error::Format)?;
         let shown = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
@@ -62,6 +69,10 @@ pub fn unpack(bundle: &[u8], folder: &Path, keep: impl Fn(&Path) -> bool) -> Res
         }
         if links.iter().any(|(link, _): &(PathBuf, PathBuf)| name.starts_with(link)) {
             return Err(Error::BelowLink(shown));
+        }
+        size = size.saturating_add(entry.size());
+        if size > LARGEST_UNPACKED {
+            return Err(Error::TooLarge);
         }
         let executable = entry.header().mode().unwrap_or(0o644) & 0o100 != 0;
         match entry.header().entry_type() {

@@ -1,0 +1,31 @@
+//! What `cargo xtask bench` runs: each benchmark measures its sides in turns, in one run, and prints one table.
+
+mod api;
+mod server;
+mod spread;
+mod table;
+
+use clap::{Parser, Subcommand};
+
+/// Benchmarks of Knoll.
+#[derive(Parser)]
+#[command(name = "knoll-bench")]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// The embedded API server beside kube-apiserver with etcd
+    Api(api::Arguments),
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    // kube takes whichever TLS provider is installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match Arguments::parse().bench {
+        Bench::Api(arguments) => api::run(&arguments).await,
+    }
+}

@@ -1,0 +1,194 @@
+//! Packs files, the same bytes for the same files.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Component, Path};
+
+use sha2::{Digest, Sha256};
+
+/// How many bytes a packed bundle has at most: it is kept in as many ConfigMaps as that takes.
+pub const LARGEST: usize = 50 * 1024 * 1024;
+
+/// Why files cannot be packed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// A file's name leads out of the module.
+    #[error("the module has a file `{0}`, which lies outside of it; use relative names without `..`")]
+    Outside(String),
+    /// It is too large to be kept in the cluster.
+    #[error(
+        "the module has {} MiB when it is packed, and a bundle has at most {} MiB; leave out what it does not need (the largest file is `{largest}`)",
+        size.div_ceil(1024 * 1024), LARGEST / 1024 / 1024
+    )]
+    TooLarge {
+        /// How many bytes it has, packed.
+        size: usize,
+        /// The file to look at first.
+        largest: String,
+    },
+    /// The archive cannot be written.
+    #[error("cannot pack the module: {0}")]
+    Archive(#[from] io::Error),
+}
+
+/// A file of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum File {
+    /// A file with its content.
+    Plain {
+        /// Its bytes.
+        content: Vec<u8>,
+        /// Whether it may be executed.
+        executable: bool,
+    },
+    /// A symbolic link to another file of the module.
+    Link {
+        /// Where it leads, from its own folder.
+        target: String,
+    },
+}
+
+impl File {
+    /// A file that is executable when it begins as a script does.
+    #[must_use]
+    pub fn new(content: impl Into<Vec<u8>>) -> Self {
+        let content = content.into();
+        let executable = content.starts_with(b"#!");
+        File::Plain { content, executable }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            File::Plain { content, .. } => content.len(),
+            File::Link { .. } => 0,
+        }
+    }
+}
+
+/// The files of a module by their paths, which are relative and separated by `/`.
+pub type Files = BTreeMap<String, File>;
+
+/// The packed files of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// `sha256:` and the hash of the archive before it was packed, so that another version of the packer gives the same.
+    pub digest: String,
+    /// The archive: tar, packed with zstd.
+    pub bytes: Vec<u8>,
+}
+
+/// Packs the files of a module.
+///
+/// # Errors
+/// When a name leads out of the module, or all together is too large.
+pub fn pack(files: &Files) -> Result<Bundle, PackError> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, file) in files {
+        let plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+        if !plain || name.is_empty() || name.ends_with('/') {
+            return Err(PackError::Outside(name.clone()));
+        }
+        let mut header = tar::Header::new_gnu();
+        // Nothing of where and when it was packed goes into it.
+        header.set_mtime(0);
+        header.set_uid(0);
+        header.set_gid(0);
+        match file {
+            File::Plain { content, executable } => {
+                header.set_size(content.len() as u64);
+                header.set_mode(if *executable { 0o755 } else { 0o644 });
+                archive.append_data(&mut header, name, content.as_slice())?;
+            }
+            File::Link { target } => {
+                header.set_size(0);
+                header.set_mode(0o777);
+                header.set_entry_type(tar::EntryType::Symlink);
+                archive.append_link(&mut header, name, target)?;
+            }
+        }
+    }
+    let archive = archive.into_inner()?;
+    let bytes = zstd::encode_all(&archive[..], zstd::DEFAULT_COMPRESSION_LEVEL)?;
+    if bytes.len() > LARGEST {
+        let largest = files.iter().max_by_key(|(_, file)| file.size());
+        let largest = largest.map(|(name, _)| name.clone()).unwrap_or_default();
+        return Err(PackError::TooLarge { size: bytes.len(), largest });
+    }
+    Ok(Bundle { digest: digest(&archive), bytes })
+}
+
+/// Packs files that are texts, such as those of a Run's inline source.
+///
+/// # Errors
+/// As [`pack`].
+pub fn pack_texts(files: &BTreeMap<String, String>) -> Result<Bundle, PackError> {
+    pack(&files.iter().map(|(name, text)| (name.clone(), File::new(text.as_bytes()))).collect())
+}
+
+/// `sha256:` and the hash of `content`.
+#[must_use]
+pub fn digest(content: &[u8]) -> String {
+    in_hex(&Sha256::digest(content))
+}
+
+/// A hash, as it is written.
+pub(crate) fn in_hex(hash: &[u8]) -> String {
+    let mut text = String::from("sha256:");
+    for byte in hash {
+        text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
+        text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn files(names: &[&str]) -> Files {
+        names.iter().map(|name| ((*name).to_owned(), File::new(name.as_bytes()))).collect()
+    }
+
+    #[test]
+    fn the_same_files_are_the_same_bundle() {
+        let bundle = pack(&files(&["main.tf", "modules/net/main.tf"])).unwrap();
+        assert_eq!(bundle, pack(&files(&["modules/net/main.tf", "main.tf"])).unwrap());
+        assert_ne!(bundle.digest, pack(&files(&["main.tf"])).unwrap().digest);
+        // It is written into objects that outlive this version: another one must not find another digest.
+        let one = pack_texts(&BTreeMap::from([("main.tf".to_owned(), "locals {}\n".to_owned())])).unwrap();
+        assert_eq!(one.digest, "sha256:a22bde61370866bf704b11519b06e2749224d957b1363d64915b44d629149d66");
+    }
+
+    #[test]
+    fn names_that_lead_out_are_refused() {
+        for name in ["../x.tf", "a/../../x.tf", "/etc/x.tf", "", ".", "a/"] {
+            let error = pack(&files(&[name])).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{name}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_packed_too() {
+        let name = format!("{}/main.tf", "long".repeat(60));
+        assert!(pack(&files(&[&name])).is_ok());
+    }
+
+    #[test]
+    fn what_is_too_large_names_its_largest_file() {
+        let mut state = 1_u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        })
+        .take(LARGEST / 8 + 1024)
+        .flatten()
+        .collect();
+        let files = Files::from([("main.tf".into(), File::new("")), ("image.bin".into(), File::new(noise))]);
+        let error = pack(&files).unwrap_err().to_string();
+        assert!(error.contains("`image.bin`") && error.contains("at most 50 MiB"), "{error}");
+    }
+}

@@ -1,0 +1,183 @@
+//! `knoll doctor`: looks at everything that has to be right, and says what to do about what is not.
+
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::Result;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use knoll_api::names::GROUP;
+use kube::Api;
+use kube::api::PostParams;
+
+use crate::connect::{Connection, Explain};
+use crate::output::table::{Cell, Table, Tone};
+use crate::workspace::Place;
+use crate::{output, version};
+
+/// The arguments of `knoll doctor`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// What a check found.
+struct Finding {
+    subject: &'static str,
+    state: State,
+    text: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Good,
+    /// Works, but not all of it.
+    Poor,
+    Bad,
+}
+
+/// What a user does, and what the cluster has to allow for it.
+const NEEDS: [(&str, &[(&str, &str, &str, &str)]); 4] = [
+    (
+        "start runs",
+        &[
+            ("create", GROUP, "runs", ""),
+            ("create", "", "configmaps", ""),
+            ("get", GROUP, "workspaces", ""),
+            ("get", "", "pods", "log"),
+            ("create", "", "pods", "attach"),
+        ],
+    ),
+    ("make workspaces", &[("create", GROUP, "workspaces", "")]),
+    ("approve plans", &[("create", GROUP, "approvals", "")]),
+    ("read states", &[("get", "", "secrets", "")]),
+];
+
+/// Checks all, and fails when runs cannot work.
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let connection = args.connection.or(outer);
+    let mut findings = vec![finding("knoll", State::Good, format!("version {}", env!("CARGO_PKG_VERSION")))];
+    cluster(&connection, &mut findings).await;
+    findings.push(tool());
+    let mut table = Table::new(&["CHECK", "", "FINDING"]);
+    for Finding { subject, state, text } in &findings {
+        let mark = match state {
+            State::Good => Cell::new("ok", Tone::Good),
+            State::Poor => Cell::new("!", Tone::Waits),
+            State::Bad => Cell::new("bad", Tone::Bad),
+        };
+        let mut lines = text.lines();
+        table.row([Cell::from(*subject), mark, lines.next().unwrap_or_default().into()]);
+        lines.for_each(|line| table.row(["".into(), "".into(), line.trim().into()]));
+    }
+    output::print(&table.to_string())?;
+    let broken = findings.iter().any(|finding| finding.state == State::Bad);
+    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn cluster(connection: &Connection, findings: &mut Vec<Finding>) {
+    let server = match version::server(connection).await {
+        Ok(server) => server,
+        Err(error) => {
+            findings.push(finding("cluster", State::Bad, format!("{error:#}")));
+            return;
+        }
+    };
+    let text = format!("Kubernetes {} at {}", server.kubernetes, server.address);
+    findings.push(finding("cluster", State::Good, text));
+    let Ok(place) = Place::find(connection).await else { return };
+    findings.push(kinds(&place, server.kinds.is_some()).await);
+    for (what, needs) in NEEDS {
+        findings.push(access(&place, what, needs).await);
+    }
+}
+
+/// Whether the kinds are those that this program knows.
+async fn kinds(place: &Place, installed: bool) -> Finding {
+    if !installed {
+        return finding(
+            "kinds",
+            State::Bad,
+            "Knoll is not installed in this cluster; `knoll install` installs it".to_owned(),
+        );
+    }
+    let api: Api<CustomResourceDefinition> = Api::all(place.cluster.client.clone());
+    let mut old = Vec::new();
+    let wanted = knoll_api::crds();
+    for crd in &wanted {
+        let name = crd.metadata.name.clone().unwrap_or_default();
+        match api.get_opt(&name).await {
+            Ok(Some(found)) if schema(&found) == schema(crd) => {}
+            Ok(_) => old.push(name),
+            // Whoever may not look at definitions can use the kinds all the same.
+            Err(_) => return finding("kinds", State::Good, "installed; you may not compare their versions".to_owned()),
+        }
+    }
+    if old.is_empty() {
+        return finding("kinds", State::Good, format!("all {} as this version has them", wanted.len()));
+    }
+    let text = format!(
+        "{} differ from this version's; `knoll install` of the same version brings them together",
+        old.join(", ")
+    );
+    finding("kinds", State::Poor, text)
+}
+
+/// The fields of a kind; what the API server adds to a definition does not count.
+fn schema(crd: &CustomResourceDefinition) -> Option<serde_json::Value> {
+    let version = crd.spec.versions.first()?;
+    serde_json::to_value(version.schema.as_ref()?).ok()
+}
+
+async fn access(place: &Place, what: &'static str, needs: &[(&str, &str, &str, &str)]) -> Finding {
+    let api: Api<SelfSubjectAccessReview> = Api::all(place.cluster.client.clone());
+    let mut missing = Vec::new();
+    for (verb, group, resource, subresource) in needs {
+        let attributes = ResourceAttributes {
+            namespace: Some(place.namespace.clone()),
+            verb: Some((*verb).to_owned()),
+            group: Some((*group).to_owned()),
+            resource: Some((*resource).to_owned()),
+            subresource: (!subresource.is_empty()).then(|| (*subresource).to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let review = SelfSubjectAccessReview { spec, ..Default::default() };
+        match api.create(&PostParams::default(), &review).await.explain(&place.cluster, "cannot ask what you may do") {
+            Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {}
+            Ok(_) => {
+                missing.push(format!("{verb} {resource}{}{subresource}", if subresource.is_empty() { "" } else { "/" }))
+            }
+            Err(error) => return finding("access", State::Poor, format!("{error:#}")),
+        }
+    }
+    if missing.is_empty() {
+        return finding("access", State::Good, format!("you may {what} in namespace `{}`", place.namespace));
+    }
+    let text = format!("you may not {what} in namespace `{}`: {}", place.namespace, missing.join(", "));
+    finding("access", State::Poor, text)
+}
+
+/// Only `knoll fmt` and the embedded cluster need terraform here.
+fn tool() -> Finding {
+    for tool in ["terraform", "tofu"] {
+        let asked = Command::new(tool)
+            .arg("version")
+            .env("CHECKPOINT_DISABLE", "1")
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .output();
+        if let Ok(answer) = asked
+            && answer.status.success()
+        {
+            let text = String::from_utf8_lossy(&answer.stdout).lines().next().unwrap_or_default().to_owned();
+            return finding("terraform", State::Good, format!("{text} on this machine"));
+        }
+    }
+    let text = "neither terraform nor tofu on this machine; `knoll fmt` and the cluster of `knoll up` need one of them";
+    finding("terraform", State::Poor, text.to_owned())
+}
+
+fn finding(subject: &'static str, state: State, text: String) -> Finding {
+    Finding { subject, state, text }
+}

@@ -1,0 +1,117 @@
+//! Waits for the operator, and says what it is waiting for.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use knoll_deploy::{DEPLOYMENT, Settings};
+use kube::api::{Api, ListParams, LogParams};
+use kube::runtime::wait::await_condition;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+
+use crate::style;
+
+/// The pods of the operator.
+const PODS: &str = "app.kubernetes.io/name=knoll,app.kubernetes.io/component=operator";
+
+/// Returns when every replica of the operator is the new one and available.
+pub async fn wait(client: &Client, settings: &Settings, timeout: Duration) -> Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &settings.namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &settings.namespace);
+    let available = await_condition(deployments, DEPLOYMENT, |deployment: Option<&Deployment>| {
+        deployment.is_some_and(is_available)
+    });
+    let telling = tell(pods.clone());
+    let waited = tokio::time::timeout(timeout, async {
+        tokio::select! {
+            result = available => result.map(drop),
+            () = telling => std::future::pending().await,
+        }
+    });
+    match waited.await {
+        Ok(result) => Ok(result?),
+        Err(_) => bail!(
+            "the operator is not available after {} s\n{}\n  `kubectl -n {} describe pods` says more; `knoll install` can be run again",
+            timeout.as_secs(),
+            last_words(&pods).await,
+            settings.namespace,
+        ),
+    }
+}
+
+fn is_available(deployment: &Deployment) -> bool {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let Some(status) = &deployment.status else { return false };
+    let count = |number: Option<i32>| number.unwrap_or_default();
+    status.observed_generation >= deployment.metadata.generation
+        && count(status.updated_replicas) >= wanted
+        && count(status.available_replicas) >= wanted
+        && count(status.replicas) == count(status.updated_replicas)
+}
+
+/// Says once what each pod is up to.
+async fn tell(pods: Api<Pod>) {
+    let mut said = BTreeSet::new();
+    let config = watcher::Config::default().labels(PODS);
+    let mut events = pin!(watcher(pods, config).default_backoff().applied_objects());
+    while let Some(event) = events.next().await {
+        let Ok(pod) = event else { continue };
+        let line = (pod.name_any(), state(&pod));
+        if said.insert(line.clone()) {
+            style::field("waiting for", &format!("pod/{}: {}", line.0, line.1));
+        }
+    }
+}
+
+/// What a pod is doing, or why it does nothing.
+fn state(pod: &Pod) -> String {
+    let Some(status) = &pod.status else { return "not placed yet".to_owned() };
+    for container in status.container_statuses.iter().flatten() {
+        let Some(state) = &container.state else { continue };
+        if let Some(waiting) = &state.waiting {
+            let reason = waiting.reason.as_deref().unwrap_or("waiting");
+            return match waiting.message.as_deref() {
+                Some(message) => format!("{reason}: {message}"),
+                None => reason.to_owned(),
+            };
+        }
+        if let Some(ended) = &state.terminated {
+            let message = ended.message.as_deref().unwrap_or_default().trim();
+            return format!("ended with {}: {message}", ended.exit_code);
+        }
+        if container.ready {
+            return "ready".to_owned();
+        }
+    }
+    let unplaced = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
+    if let Some(message) = unplaced.and_then(|condition| condition.message.as_deref()) {
+        return format!("not placed: {message}");
+    }
+    status.phase.as_deref().unwrap_or("Pending").to_lowercase()
+}
+
+/// The end of the log of each pod that is not ready.
+async fn last_words(pods: &Api<Pod>) -> String {
+    let mut text = Vec::new();
+    let listed = pods.list(&ListParams::default().labels(PODS)).await.map(|list| list.items).unwrap_or_default();
+    for pod in listed {
+        let (name, state) = (pod.name_any(), state(&pod));
+        if state == "ready" {
+            continue;
+        }
+        text.push(format!("  pod/{name}: {state}"));
+        let params = LogParams { tail_lines: Some(5), ..LogParams::default() };
+        if let Ok(log) = pods.logs(&name, &params).await {
+            text.extend(log.lines().map(|line| format!("    {line}")));
+        }
+    }
+    if text.is_empty() {
+        text.push("  it has no pods: the cluster could not create them".to_owned());
+    }
+    text.join("\n")
+}

@@ -1,0 +1,127 @@
+//! `knoll install`: Knoll in a cluster, with a look first at whether that can go well.
+
+pub mod apply;
+mod available;
+mod preflight;
+pub mod version;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use knoll_deploy::{Manifest, Settings};
+
+pub use preflight::{allowed, installed_in};
+
+use crate::connect::{Cluster, Connection, Explain};
+use crate::style;
+
+/// Where the cluster is; the namespace is the operator's, so it is not among these.
+#[derive(clap::Args, Clone)]
+#[command(next_help_heading = "Connection")]
+pub struct Place {
+    /// The kubeconfig's context
+    #[arg(long, env = "KNOLL_CONTEXT", value_name = "CONTEXT")]
+    context: Option<String>,
+    /// The kubeconfig [default: $KUBECONFIG, then ~/.kube/config]
+    #[arg(long, env = "KNOLL_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Place {
+    /// The cluster.
+    pub async fn cluster(&self, outer: &Connection) -> Result<Cluster> {
+        let Place { context, kubeconfig } = self.clone();
+        let connection = Connection { context, kubeconfig, ..Connection::default() };
+        Cluster::find_quietly(&connection.or(outer)).await
+    }
+}
+
+/// The arguments of `knoll install`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The namespace of the operator
+    #[arg(long, short, default_value_t = Settings::default().namespace, value_name = "NAMESPACE")]
+    namespace: String,
+    /// The image that has `knoll` in it
+    #[arg(long, default_value_t = Settings::default().image, value_name = "IMAGE")]
+    image: String,
+    /// How many operators there are; one leads, and all of them serve runners
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=100), value_name = "N")]
+    replicas: i32,
+    /// Print what would be applied, and apply nothing
+    #[arg(long, short, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+    /// How long to wait until the operator is available
+    #[arg(long, default_value = "3m", value_parser = duration, value_name = "DURATION")]
+    timeout: Duration,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// How manifests are printed.
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// YAML documents.
+    Yaml,
+}
+
+/// Installs, or prints what would be installed.
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let settings = Settings { namespace: args.namespace.clone(), image: args.image.clone(), replicas: args.replicas };
+    if let Some(Format::Yaml) = args.output {
+        return print(&settings);
+    }
+    install(&args, &settings, outer).await
+}
+
+fn print(settings: &Settings) -> Result<ExitCode> {
+    let documents: Vec<String> = knoll_deploy::all(settings).iter().map(Manifest::yaml).collect::<Result<_, _>>()?;
+    match std::io::stdout().write_all(documents.join("---\n").as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("cannot print"),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn install(args: &Args, settings: &Settings, outer: &Connection) -> Result<ExitCode> {
+    let cluster = args.place.cluster(outer).await?;
+    let version = version::check(&cluster).await?;
+    let manifests = knoll_deploy::all(settings);
+    preflight::check(&cluster, settings, &manifests).await?;
+    style::say("Installing", &format!("Knoll into {} (Kubernetes {version})", cluster.server));
+    let kinds = knoll_deploy::kinds();
+    for manifest in &manifests {
+        let what = format!("cannot install `{}`", manifest.title());
+        let outcome = administrator(apply::one(&cluster.client, manifest).await, &cluster, &what)?;
+        style::field(outcome.as_str(), &manifest.title());
+    }
+    let served = futures::future::try_join_all(kinds.iter().map(|kind| apply::served(&cluster.client, kind.name())));
+    match tokio::time::timeout(args.timeout, served).await {
+        Ok(result) => drop(result?),
+        Err(_) => bail!("the kinds were installed, and the cluster does not serve them yet; run `knoll install` again"),
+    }
+    available::wait(&cluster.client, settings, args.timeout).await?;
+    style::say("Installed:", &format!("the operator in the namespace `{}` is available", settings.namespace));
+    style::hint("\nLet people in with the roles `knoll-user`, `knoll-approver` and `knoll-viewer`, such as:");
+    style::hint("  kubectl create rolebinding alice --clusterrole knoll-user --user alice -n NAMESPACE");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Explains what only an administrator may do.
+pub fn administrator<T>(result: kube::Result<T>, cluster: &Cluster, what: &str) -> Result<T> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            bail!("{what}: {}\n  ask an administrator of the cluster (role `cluster-admin`) to do it", status.message)
+        }
+        result => result.explain(cluster, what),
+    }
+}
+
+/// A duration as Kubernetes writes them.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let duration: knoll_api::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    Ok(duration.into())
+}

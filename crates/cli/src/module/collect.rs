@@ -1,0 +1,286 @@
+//! Which files go into a bundle.
+//!
+//! *Guarantees.* Everything in the bundle lies in the module's folder, in the folder of a local module it refers to, or was
+//! named by the user. States, terraform's own folder and git's never go along, whatever `.terraformignore` says, and no
+//! symbolic link leads out.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use knoll_bundle::{File, Files};
+
+use super::references;
+
+/// The file that says what to leave out, in the syntax of `.gitignore`.
+const IGNORE_FILE: &str = ".terraformignore";
+/// More than this is no module: somebody is in the wrong folder.
+const LARGEST: u64 = 512 << 20;
+
+/// The files of a module, ready to be packed.
+#[derive(Debug)]
+pub struct Module {
+    /// The files, by their paths below the folder that all of them share.
+    pub files: Files,
+    /// The module's own folder below that one; empty when it is that one.
+    pub path: String,
+    /// Symbolic links that were left out because they lead elsewhere.
+    pub left_out: Vec<PathBuf>,
+}
+
+/// Collects the files of the module in `folder`, and the files that `extra` names.
+pub fn collect(folder: &Path, extra: &[PathBuf]) -> Result<Module> {
+    let root = folder.canonicalize().with_context(|| format!("cannot read the folder `{}`", folder.display()))?;
+    let mut named = BTreeSet::new();
+    for path in extra {
+        let real = root.join(path).canonicalize().with_context(|| format!("cannot read `{}`", path.display()))?;
+        named.insert(real);
+    }
+    let folders = outermost(references::closure(&root));
+    let base = common(folders.iter().map(PathBuf::as_path).chain(named.iter().filter_map(|path| path.parent())));
+    let mut walk = Walk { base: &base, files: Files::new(), links: Vec::new(), size: 0 };
+    for folder in &folders {
+        walk.folder(folder, &rules(folder)?)?;
+    }
+    for path in &named {
+        walk.file(path)?;
+    }
+    let left_out = walk.take_links();
+    Ok(Module { path: relative(&root, &base), files: walk.files, left_out })
+}
+
+/// The folders that lie in no other one of them: those take the others along.
+fn outermost(folders: BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let mut kept: Vec<PathBuf> = Vec::new();
+    // A folder sorts before what lies in it.
+    for folder in folders {
+        if !kept.iter().any(|outer| folder.starts_with(outer)) {
+            kept.push(folder);
+        }
+    }
+    kept
+}
+
+/// The folder that all of these lie in.
+fn common<'a>(paths: impl Iterator<Item = &'a Path>) -> PathBuf {
+    paths
+        .map(Path::to_owned)
+        .reduce(|shared, path| {
+            shared.components().zip(path.components()).take_while(|(a, b)| a == b).map(|(a, _)| a).collect()
+        })
+        .unwrap_or_default()
+}
+
+fn rules(folder: &Path) -> Result<Gitignore> {
+    let mut builder = GitignoreBuilder::new(folder);
+    let path = folder.join(IGNORE_FILE);
+    if path.is_file()
+        && let Some(error) = builder.add(&path)
+    {
+        bail!("`{}` cannot be used: {error}", path.display());
+    }
+    builder.build().with_context(|| format!("`{}` cannot be used", path.display()))
+}
+
+/// What stays out, whoever asks for it.
+fn is_private(name: &str, is_folder: bool) -> bool {
+    if is_folder {
+        return matches!(name, ".git" | ".terraform" | "terraform.tfstate.d");
+    }
+    name.ends_with(".tfstate") || name.contains(".tfstate.") || name == ".git" || name == "crash.log"
+}
+
+struct Walk<'a> {
+    base: &'a Path,
+    files: Files,
+    links: Vec<PathBuf>,
+    size: u64,
+}
+
+impl Walk<'_> {
+    /// Takes what is in `folder`, and not left out by `rules`.
+    fn folder(&mut self, folder: &Path, rules: &Gitignore) -> Result<()> {
+        let unreadable = || format!("cannot read the folder `{}`", folder.display());
+        for entry in std::fs::read_dir(folder).with_context(unreadable)? {
+            let entry = entry.with_context(unreadable)?;
+            let (path, kind) = (entry.path(), entry.file_type().with_context(unreadable)?);
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if is_private(&name, kind.is_dir()) || rules.matched(&path, kind.is_dir()).is_ignore() {
+                continue;
+            }
+            if kind.is_dir() {
+                self.folder(&path, rules)?;
+            } else if kind.is_symlink() {
+                self.links.push(path);
+            } else if kind.is_file() {
+                self.file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path) -> Result<()> {
+        let unreadable = || format!("cannot read `{}`", path.display());
+        let metadata = path.metadata().with_context(unreadable)?;
+        self.size += metadata.len();
+        if self.size > LARGEST {
+            bail!(
+                "there are more than {} MiB of files in `{}`\n  is this the folder of a module? `.terraformignore` can leave files out",
+                LARGEST >> 20,
+                self.base.display()
+            );
+        }
+        let content = std::fs::read(path).with_context(unreadable)?;
+        let executable = metadata.permissions().mode() & 0o100 != 0;
+        self.files.insert(relative(path, self.base), File::Plain { content, executable });
+        Ok(())
+    }
+
+    /// Takes the links that lead to something in the bundle; returns the others.
+    fn take_links(&mut self) -> Vec<PathBuf> {
+        let mut left_out = Vec::new();
+        for link in std::mem::take(&mut self.links) {
+            match self.inside(&link) {
+                Some(target) => {
+                    self.files.insert(relative(&link, self.base), File::Link { target });
+                }
+                None => left_out.push(link),
+            }
+        }
+        left_out.sort();
+        left_out
+    }
+
+    /// Where a link leads, from its own folder, when that is in the bundle.
+    fn inside(&self, link: &Path) -> Option<String> {
+        let real = link.canonicalize().ok()?;
+        let name = relative_in(&real, self.base)?;
+        let below = format!("{name}/");
+        let there = self.files.contains_key(&name) || self.files.keys().any(|file| file.starts_with(&below));
+        let from = link.parent()?;
+        there.then(|| upwards(from, &real))
+    }
+}
+
+/// `path` below `base`, with `/` between its parts.
+fn relative(path: &Path, base: &Path) -> String {
+    relative_in(path, base).unwrap_or_default()
+}
+
+fn relative_in(path: &Path, base: &Path) -> Option<String> {
+    let parts = path.strip_prefix(base).ok()?.components();
+    Some(parts.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect::<Vec<_>>().join("/"))
+}
+
+/// The way from the folder `from` to `to`.
+fn upwards(from: &Path, to: &Path) -> String {
+    let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(shared).map(|_| "..".to_owned());
+    let down = to.components().skip(shared).filter_map(|part| match part {
+        Component::Normal(part) => Some(part.to_string_lossy().into_owned()),
+        _ => None,
+    });
+    up.chain(down).collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Makes files in a fresh folder; a name with ` -> ` is a link.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let home = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            let (name, target) = name.split_once(" -> ").map_or((*name, None), |(name, target)| (name, Some(target)));
+            let path = home.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            match target {
+                Some(target) => symlink(target, path).unwrap(),
+                None => std::fs::write(path, content).unwrap(),
+            }
+        }
+        home
+    }
+
+    fn names(module: &Module) -> Vec<&str> {
+        module.files.keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn secrets_by_accident_and_what_is_ignored_stay_out() {
+        let home = tree(&[
+            ("main.tf", ""),
+            ("terraform.tfstate", "{}"),
+            ("terraform.tfstate.backup", "{}"),
+            ("sub/old.tfstate.1.backup", "{}"),
+            (".terraform/providers/x", ""),
+            ("sub/.terraform/x", ""),
+            (".git/HEAD", ""),
+            (".terraform.lock.hcl", ""),
+            (".terraformignore", "docs/\n*.log\n!terraform.tfstate\n!.terraform\n"),
+            ("docs/a.md", ""),
+            ("a.log", ""),
+            ("prod.tfvars", ""),
+        ]);
+        let module = collect(home.path(), &[]).unwrap();
+        assert_eq!(names(&module), [".terraform.lock.hcl", ".terraformignore", "main.tf", "prod.tfvars"]);
+        assert_eq!(module.path, "");
+    }
+
+    #[test]
+    fn modules_outside_come_along_and_the_module_keeps_its_place() {
+        let home = tree(&[
+            ("live/net/main.tf", "module \"a\" { source = \"../../modules/a\" }"),
+            ("live/other/main.tf", ""),
+            ("modules/a/main.tf", ""),
+            ("modules/a/terraform.tfstate", ""),
+            ("modules/b/main.tf", ""),
+            ("env/prod.tfvars", ""),
+        ]);
+        let module = collect(&home.path().join("live/net"), &["../../env/prod.tfvars".into()]).unwrap();
+        assert_eq!(names(&module), ["env/prod.tfvars", "live/net/main.tf", "modules/a/main.tf"]);
+        assert_eq!(module.path, "live/net");
+    }
+
+    #[test]
+    fn links_that_stay_inside_are_kept_and_others_are_left_out() {
+        let home = tree(&[
+            ("m/main.tf", ""),
+            ("m/sub/x.tf", ""),
+            ("m/sub/main.tf -> ../main.tf", ""),
+            ("m/folder -> sub", ""),
+            ("m/away -> /etc/hosts", ""),
+            ("m/up -> ../secret", ""),
+            ("m/nowhere -> gone", ""),
+            ("m/state -> terraform.tfstate", ""),
+            ("m/terraform.tfstate", ""),
+            ("secret", "x"),
+        ]);
+        let module = collect(&home.path().join("m"), &[]).unwrap();
+        assert_eq!(names(&module), ["folder", "main.tf", "sub/main.tf", "sub/x.tf"]);
+        assert_eq!(module.files["sub/main.tf"], File::Link { target: "../main.tf".into() });
+        let left_out: Vec<_> = module.left_out.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(left_out, ["away", "nowhere", "state", "up"]);
+    }
+
+    #[test]
+    fn what_is_executable_stays_executable() {
+        let home = tree(&[("run.sh", "echo")]);
+        std::fs::set_permissions(home.path().join("run.sh"), std::fs::Permissions::from_mode(0o700)).unwrap();
+        let module = collect(home.path(), &[]).unwrap();
+        assert_eq!(module.files["run.sh"], File::Plain { content: b"echo".to_vec(), executable: true });
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let home = tree(&[("main.tf", "")]);
+        let error = collect(home.path(), &["prod.tfvars".into()]).unwrap_err().to_string();
+        assert_eq!(error, "cannot read `prod.tfvars`");
+    }
+}

@@ -1,0 +1,110 @@
+//! The local modules that a module refers to: `source = "./..."` or `"../..."` in its `module` blocks.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use hcl_edit::structure::Body;
+use serde_json::Value;
+
+/// The folders of `modules` and of all local modules that they refer to, directly or not, as they are on disk.
+///
+/// A folder that is not there, and a file that cannot be read as HCL, are left for terraform to complain about.
+#[must_use]
+pub fn closure(root: &Path) -> BTreeSet<PathBuf> {
+    let mut known = BTreeSet::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        if known.insert(folder.clone()) {
+            let local = sources(&folder).into_iter().filter_map(|source| folder.join(source).canonicalize().ok());
+            open.extend(local.filter(|folder| folder.is_dir()));
+        }
+    }
+    known
+}
+
+/// Whether terraform would find a configuration in this folder.
+#[must_use]
+pub fn has_configuration(folder: &Path) -> bool {
+    files(folder).next().is_some()
+}
+
+fn sources(folder: &Path) -> Vec<String> {
+    files(folder)
+        .filter_map(|path| {
+            let text = std::fs::read_to_string(&path).ok()?;
+            Some(if path.extension().is_some_and(|ending| ending == "json") { in_json(&text) } else { in_hcl(&text) })
+        })
+        .flatten()
+        .filter(|source| source.starts_with("./") || source.starts_with("../") || source == "." || source == "..")
+        .collect()
+}
+
+fn files(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let endings = [".tf", ".tf.json", ".tofu", ".tofu.json"];
+    std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).filter(move |path| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        endings.iter().any(|ending| name.ends_with(ending)) && path.is_file()
+    })
+}
+
+fn in_hcl(text: &str) -> Vec<String> {
+    let Ok(body) = Body::from_str(text) else { return Vec::new() };
+    body.get_blocks("module")
+        .filter_map(|block| block.body.get_attribute("source")?.value.as_str().map(str::to_owned))
+        .collect()
+}
+
+fn in_json(text: &str) -> Vec<String> {
+    fn collect(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
+            Value::Object(modules) => {
+                for module in modules.values() {
+                    let bodies = module.as_array().cloned().unwrap_or_else(|| vec![module.clone()]);
+                    found.extend(bodies.iter().filter_map(|body| body["source"].as_str().map(str::to_owned)));
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    if let Ok(value) = serde_json::from_str::<Value>(text) {
+        collect(&value["module"], &mut found);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn local_sources_are_found_in_both_syntaxes() {
+        let hcl = "module \"a\" {\n  source = \"./a\"\n}\nmodule \"b\" { source = \"hashicorp/b\" }\nresource \"x\" \"y\" { source = \"./no\" }\n";
+        assert_eq!(in_hcl(hcl), ["./a", "hashicorp/b"]);
+        assert_eq!(in_hcl("module {"), Vec::<String>::new());
+        let json = r#"{"module": {"a": {"source": "./a"}, "b": [{"source": "../b"}]}}"#;
+        assert_eq!(in_json(json), ["./a", "../b"]);
+        assert_eq!(in_json(r#"{"module": [{"a": {"source": "./a"}}]}"#), ["./a"]);
+    }
+
+    #[test]
+    fn modules_of_modules_are_found_once() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path().canonicalize().unwrap();
+        for (path, text) in [
+            ("root/main.tf", "module \"a\" { source = \"../shared/a\" }"),
+            ("shared/a/main.tf", "module \"b\" { source = \"../b\" }"),
+            ("shared/b/main.tf", "module \"a\" { source = \"../a\" }\nmodule \"gone\" { source = \"../gone\" }"),
+        ] {
+            let path = home.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let found: Vec<_> = closure(&home.join("root")).into_iter().collect();
+        assert_eq!(found, [home.join("root"), home.join("shared/a"), home.join("shared/b")]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Tables as kubectl prints them: columns by three spaces, no lines.
+
+use std::fmt;
+
+use owo_colors::{OwoColorize, Style};
+
+use crate::style;
+
+/// What a cell says, for its colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Nothing special.
+    #[default]
+    Plain,
+    /// It went well.
+    Good,
+    /// It goes on.
+    Busy,
+    /// It waits for a person.
+    Waits,
+    /// It went wrong.
+    Bad,
+    /// It matters less.
+    Quiet,
+}
+
+impl Tone {
+    fn style(self) -> Style {
+        match self {
+            Tone::Plain => Style::new(),
+            Tone::Good => Style::new().green(),
+            Tone::Busy => Style::new().cyan(),
+            Tone::Waits => Style::new().yellow(),
+            Tone::Bad => Style::new().red(),
+            Tone::Quiet => Style::new().dimmed(),
+        }
+    }
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+impl Cell {
+    /// A text with a tone.
+    pub fn new(text: impl Into<String>, tone: Tone) -> Self {
+        Cell { text: text.into(), tone }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Cell::new(text, Tone::Plain)
+    }
+}
+
+/// Rows under headings.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    head: Vec<&'static str>,
+    rows: Vec<Vec<Cell>>,
+    colour: bool,
+    most_columns: Option<usize>,
+}
+
+impl Table {
+    /// A table with these headings, coloured when standard output wants colours.
+    #[must_use]
+    pub fn new(head: &[&'static str]) -> Self {
+        Table { head: head.to_vec(), rows: Vec::new(), colour: style::stdout_is_coloured(), most_columns: None }
+    }
+
+    /// Cuts lines so that they fit on a screen of this width.
+    #[must_use]
+    pub fn at_most(mut self, columns: usize) -> Self {
+        self.most_columns = Some(columns);
+        self
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |text: &str| text.chars().count();
+        let mut widths: Vec<usize> = self.head.iter().map(|head| width(head)).collect();
+        for row in &self.rows {
+            for (column, cell) in row.iter().enumerate().take(widths.len()) {
+                widths[column] = widths[column].max(width(&cell.text));
+            }
+        }
+        let head: Vec<Cell> = self.head.iter().map(|head| Cell::from(*head)).collect();
+        for row in std::iter::once(&head).chain(&self.rows) {
+            let mut used = 0;
+            for (column, cell) in row.iter().enumerate() {
+                let left = self.most_columns.map_or(usize::MAX, |most| most.saturating_sub(used));
+                let text: String = cell.text.chars().take(left).collect();
+                used += width(&text);
+                if self.colour && cell.tone != Tone::Plain {
+                    write!(f, "{}", text.style(cell.tone.style()))?;
+                } else {
+                    f.write_str(&text)?;
+                }
+                // The last column needs no room after it.
+                if column + 1 < row.len() {
+                    let room = widths[column] + 3 - width(&cell.text);
+                    let room = self.most_columns.map_or(room, |most| room.min(most.saturating_sub(used)));
+                    used += room;
+                    write!(f, "{:room$}", "")?;
+                }
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table { colour: false, ..Table::new(&["NAME", "PHASE", "AGE"]) };
+        table.row(["net-apply-x7k".into(), Cell::new("Failed", Tone::Bad), "3s".into()]);
+        table.row(["ü".into(), "".into(), "12m".into()]);
+        table
+    }
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        assert_eq!(
+            table().to_string(),
+            "NAME            PHASE    AGE\nnet-apply-x7k   Failed   3s\nü                        12m\n"
+        );
+    }
+
+    #[test]
+    fn colours_take_no_room_and_lines_fit() {
+        let coloured = Table { colour: true, ..table() }.to_string();
+        assert!(coloured.contains("\u{1b}[31mFailed\u{1b}[0m   3s"), "{coloured:?}");
+        for line in table().at_most(20).to_string().lines() {
+            assert!(line.chars().count() <= 20, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The one live line that says what a run waits for.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::style;
+
+/// What is over sooner needs no line of its own in a log.
+const WORTH_SAYING: Duration = Duration::from_secs(2);
+
+/// A line on standard error: live on a terminal, one line a change otherwise.
+pub struct Line {
+    bar: Option<ProgressBar>,
+    live: bool,
+    last: String,
+    /// Since when it is the same, and not printed yet.
+    since: Option<Instant>,
+}
+
+impl Line {
+    /// An empty line.
+    pub fn new() -> Self {
+        Line { bar: None, live: std::io::stderr().is_terminal(), last: String::new(), since: None }
+    }
+
+    /// Says why it waits.
+    pub fn say(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        if text != self.last {
+            self.last = text.to_owned();
+            self.since = Some(Instant::now());
+        }
+        if self.live {
+            self.bar.get_or_insert_with(bar).set_message(text.to_owned());
+        } else if self.since.is_some_and(|since| since.elapsed() > WORTH_SAYING) {
+            self.since = None;
+            style::note(text);
+        }
+    }
+
+    /// Says something that stays on the screen.
+    pub fn note(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| style::note(text)),
+            None => style::note(text),
+        }
+    }
+
+    /// Takes the line off the screen.
+    pub fn clear(&mut self) {
+        self.last.clear();
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let template = if style::stderr_is_coloured() { "{spinner:.cyan} {wide_msg}" } else { "{spinner} {wide_msg}" };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}

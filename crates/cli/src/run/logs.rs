@@ -1,0 +1,136 @@
+//! A run's output without a terminal: the log of its pod, followed through lost connections.
+
+use std::io::{self, Write};
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use futures::AsyncReadExt;
+use k8s_openapi::api::core::v1::Pod;
+use knoll_api::names::pod as names;
+use kube::Api;
+use kube::api::LogParams;
+
+use super::stop::{Presses, Signals, Wish};
+use super::watch::Watched;
+use crate::style;
+use crate::workspace::Place;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the log of a run that is over may take to be there.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// One pod of a run, as long as it is watched.
+pub struct Stage<'a> {
+    /// Where it is.
+    pub place: &'a Place,
+    /// The run's name.
+    pub run: &'a str,
+    /// The pod's name.
+    pub pod: String,
+    /// How many bytes of it were printed.
+    pub printed: usize,
+    /// The run.
+    pub watched: &'a mut Watched,
+    /// What the user wants.
+    pub signals: &'a mut Signals,
+    /// How often Ctrl-C was pressed.
+    pub presses: &'a mut Presses,
+}
+
+/// Why a stage is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The pod has nothing more to do.
+    Over,
+    /// The user left, with this signal.
+    Left(i32),
+}
+
+/// Prints the log of the stage's pod until the pod is done.
+pub async fn show(stage: &mut Stage<'_>) -> Result<End> {
+    let pods: Api<Pod> = stage.place.api();
+    let mut pause = FIRST_PAUSE;
+    let mut deadline = None;
+    loop {
+        let read = match connection(stage, &pods).await {
+            Ok(Some(end)) => return Ok(end),
+            Ok(None) => {
+                pause = FIRST_PAUSE;
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot follow the log");
+                is_gone(&error)
+            }
+        };
+        let pod = stage.pod.clone();
+        let over = stage.watched.until(|seen| seen.is_past(&pod));
+        let over = tokio::time::timeout(PATIENCE, over).await.is_ok();
+        // A run is over when its runner has said so; its last words may still be on the way to the log.
+        if over && (read || Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + LAST_WORDS)) {
+            let log = whole(&pods, &stage.pod).await.unwrap_or_default();
+            print(log.get(stage.printed..).unwrap_or_default(), &mut stage.printed)?;
+            return Ok(End::Over);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Prints what one connection gives, without what was printed before.
+async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>) -> Result<Option<End>> {
+    let params = LogParams { container: Some(names::CONTAINER.to_owned()), follow: true, ..LogParams::default() };
+    let mut log = pin!(pods.log_stream(&stage.pod, &params).await?);
+    let mut skip = stage.printed;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        tokio::select! {
+            read = log.read(&mut buffer) => {
+                let count = read?;
+                if count == 0 {
+                    return Ok(None);
+                }
+                let known = skip.min(count);
+                skip -= known;
+                print(&buffer[known..count], &mut stage.printed)?;
+            }
+            wish = stage.signals.next() => match wish {
+                Wish::Leave(signal) => return Ok(Some(End::Left(signal))),
+                Wish::Stop => {
+                    let (text, leave) = stage.presses.another(stage.place, stage.run).await;
+                    style::note(&text);
+                    if leave {
+                        return Ok(Some(End::Left(2)));
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// Whether the pod is gone, and its log with it.
+fn is_gone(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.is_not_found())
+}
+
+/// All that a pod has printed until now.
+pub async fn whole(pods: &Api<Pod>, pod: &str) -> Result<Vec<u8>, kube::Error> {
+    let params = LogParams { container: Some(names::CONTAINER.to_owned()), ..LogParams::default() };
+    let mut log = pin!(pods.log_stream(pod, &params).await?);
+    let mut bytes = Vec::new();
+    log.read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
+    Ok(bytes)
+}
+
+fn print(bytes: &[u8], printed: &mut usize) -> Result<()> {
+    *printed += bytes.len();
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        // The reader has seen enough; the run goes on.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        result => Ok(result?),
+    }
+}

@@ -1,0 +1,186 @@
+//! From terraform's words to a Run.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use knoll_api::run::{Operation, RunApproval, RunSpec};
+
+use super::ApprovalFlag;
+
+/// What decides about the Run, beside the words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Situation {
+    /// Whether a person sits at a terminal, and stays.
+    pub attended: bool,
+    /// Whether that person wants no colours.
+    pub no_color: bool,
+    /// What `--approval` says.
+    pub approval: Option<ApprovalFlag>,
+}
+
+/// Makes the Run of `terraform WORDS ARGS`, without its source.
+pub fn spec(workspace: &str, words: &str, args: Vec<String>, now: Situation) -> Result<RunSpec> {
+    let operation = match words {
+        "plan" => Operation::Plan,
+        "apply" => Operation::Apply,
+        "destroy" => Operation::Destroy,
+        "refresh" => Operation::Refresh,
+        _ => Operation::Command,
+    };
+    if let Some(flag) = args.iter().find(|arg| is_flag(arg, "out") || is_flag(arg, "chdir")) {
+        let name = flag.split('=').next().unwrap_or_default();
+        bail!("{}", refusal(words, name));
+    }
+    let changes = matches!(operation, Operation::Apply | Operation::Destroy);
+    let approval = if changes { approval(words, &args, now)? } else { RunApproval::Auto };
+    let mut args = args;
+    if now.no_color && takes_no_color(words) && !args.iter().any(|arg| is_flag(arg, "no-color")) {
+        args.insert(0, "-no-color".to_owned());
+    }
+    Ok(RunSpec {
+        workspace: workspace.to_owned(),
+        operation,
+        command: (operation == Operation::Command).then(|| words.to_owned()),
+        args,
+        approval,
+        attach: now.attended,
+        ..RunSpec::default()
+    })
+}
+
+/// Whether keys that would stop a run belong to the program that runs there.
+#[must_use]
+pub fn is_interactive(spec: &RunSpec) -> bool {
+    matches!(spec.command.as_deref(), Some("console" | "sh"))
+}
+
+/// The files that `-var-file` names.
+#[must_use]
+pub fn variable_files(args: &[String]) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match flag(arg) {
+            Some(("var-file", Some(file))) => files.push(file.into()),
+            Some(("var-file", None)) => files.extend(args.next().map(PathBuf::from)),
+            _ => {}
+        }
+    }
+    files
+}
+
+fn approval(words: &str, args: &[String], now: Situation) -> Result<RunApproval> {
+    let auto = args.iter().any(|arg| matches!(flag(arg), Some(("auto-approve", None | Some("true")))));
+    match (now.approval, auto) {
+        (Some(ApprovalFlag::Manual | ApprovalFlag::Prompt), true) => {
+            bail!("`-auto-approve` and `--approval` contradict each other; leave one of them out")
+        }
+        (Some(ApprovalFlag::Prompt) | None, false) if !now.attended => bail!(
+            "`knoll {words}` asks before it changes anything, and there is nobody to ask\n  \
+             add `-auto-approve`, or `--approval manual` to let somebody decide with `knoll approve`"
+        ),
+        (Some(chosen), _) => Ok(chosen.into()),
+        (None, true) => Ok(RunApproval::Auto),
+        (None, false) => Ok(RunApproval::Prompt),
+    }
+}
+
+fn refusal(words: &str, flag: &str) -> String {
+    if flag.ends_with("chdir") {
+        return "`-chdir` is not for knoll; change into the folder of the module instead".to_owned();
+    }
+    format!(
+        "`knoll {words}` takes no `{flag}`: the plan stays in the cluster\n  \
+         `knoll apply --approval manual` plans, and `knoll approve` applies exactly that plan"
+    )
+}
+
+/// Terraform's commands that know `-no-color`.
+fn takes_no_color(words: &str) -> bool {
+    let known = ["init", "plan", "apply", "destroy", "refresh", "import", "validate", "output", "show", "test"];
+    known.contains(&words)
+}
+
+fn is_flag(arg: &str, name: &str) -> bool {
+    flag(arg).is_some_and(|(found, _)| found == name)
+}
+
+/// The name and the value of a flag, which terraform takes with one dash or two.
+fn flag(arg: &str) -> Option<(&str, Option<&str>)> {
+    let name = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')).filter(|name| !name.is_empty())?;
+    Some(name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value))))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    const HERE: Situation = Situation { attended: true, no_color: false, approval: None };
+    const AWAY: Situation = Situation { attended: false, no_color: false, approval: None };
+
+    fn made(words: &str, args: &str, now: Situation) -> Result<RunSpec> {
+        spec("net", words, args.split_whitespace().map(str::to_owned).collect(), now)
+    }
+
+    #[test]
+    fn words_become_operations_and_commands() {
+        let rows = [
+            ("plan", "-target=a.b", Operation::Plan, None),
+            ("refresh", "", Operation::Refresh, None),
+            ("state mv", "a.b a.c", Operation::Command, Some("state mv")),
+            ("output", "-json", Operation::Command, Some("output")),
+            ("sh", "-c ls", Operation::Command, Some("sh")),
+        ];
+        for (words, args, operation, command) in rows {
+            let spec = made(words, args, AWAY).unwrap();
+            assert_eq!((spec.operation, spec.command.as_deref()), (operation, command));
+            assert_eq!(spec.args.join(" "), args);
+            assert!(!spec.attach);
+        }
+    }
+
+    #[test]
+    fn whoever_is_there_decides() {
+        let manual = |now| Situation { approval: Some(ApprovalFlag::Manual), ..now };
+        let rows = [
+            ("", HERE, Ok(RunApproval::Prompt)),
+            ("-auto-approve", HERE, Ok(RunApproval::Auto)),
+            ("--auto-approve=true", AWAY, Ok(RunApproval::Auto)),
+            ("", manual(AWAY), Ok(RunApproval::Manual)),
+            ("", AWAY, Err("nobody to ask")),
+            ("-auto-approve=false", AWAY, Err("nobody to ask")),
+            ("-auto-approve", manual(HERE), Err("contradict")),
+        ];
+        for (args, now, expect) in rows {
+            match (made("apply", args, now), expect) {
+                (Ok(spec), Ok(approval)) => assert_eq!(spec.approval, approval, "{args} {now:?}"),
+                (Err(error), Err(says)) => assert!(error.to_string().contains(says), "{error}"),
+                (made, _) => panic!("{args} {now:?}: {made:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_over_there_is_refused() {
+        for args in ["-out=plan", "-out plan", "--out=plan", "-chdir=.."] {
+            assert!(made("plan", args, HERE).is_err(), "{args}");
+        }
+    }
+
+    #[test]
+    fn no_colours_here_are_no_colours_there() {
+        let now = Situation { no_color: true, ..HERE };
+        assert_eq!(made("plan", "-refresh=false", now).unwrap().args, ["-no-color", "-refresh=false"]);
+        assert_eq!(made("plan", "-no-color", now).unwrap().args, ["-no-color"]);
+        assert_eq!(made("sh", "", now).unwrap().args, Vec::<String>::new());
+    }
+
+    #[test]
+    fn variable_files_are_found_in_both_forms() {
+        let args: Vec<String> =
+            ["-var-file=a.tfvars", "-var", "x=1", "--var-file", "../b.tfvars"].map(Into::into).into();
+        assert_eq!(variable_files(&args), [PathBuf::from("a.tfvars"), PathBuf::from("../b.tfvars")]);
+    }
+}

@@ -1,0 +1,197 @@
+//! Why a run does not print anything yet. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
+use knoll_api::names::condition;
+use knoll_api::run::{Run, RunPhase};
+use knoll_api::workspace::Workspace;
+use kube::ResourceExt;
+
+/// How many seconds a run may go without any news before something is wrong.
+const UNUSUAL: i64 = 5;
+
+/// A sentence for the live line; empty when there is nothing to wait for.
+pub fn why(run: &Run, workspace: Option<&Workspace>, pod: Option<&Pod>, events: &[Event], now: Timestamp) -> String {
+    let status = run.status.clone().unwrap_or_default();
+    let name = run.name_any();
+    let ready = status.conditions.iter().find(|condition| condition.type_ == condition::READY);
+    let message = ready.map(|ready| ready.message.as_str()).unwrap_or_default();
+    match status.phase {
+        RunPhase::Pending if message.is_empty() => {
+            let since = run.creation_timestamp().map_or(0, |time| now.as_second() - time.0.as_second());
+            let doubt = if since > UNUSUAL { "; is the operator running?" } else { "" };
+            format!("{name}: waits to be taken up{doubt}")
+        }
+        RunPhase::Pending => format!("{name}: {message}"),
+        RunPhase::Queued => queued(run, workspace, message),
+        RunPhase::Starting => match pod.map(|pod| starting(pod, events)) {
+            Some(what) => format!("{name}: {what}"),
+            None => format!("{name}: starting"),
+        },
+        RunPhase::Review => format!("{name}: waits for a decision: knoll approve {name}, or knoll discard {name}"),
+        RunPhase::Running | RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled | RunPhase::Discarded => {
+            String::new()
+        }
+    }
+}
+
+fn queued(run: &Run, workspace: Option<&Workspace>, message: &str) -> String {
+    let name = run.name_any();
+    let Some(status) = workspace.and_then(|workspace| workspace.status.as_ref()) else {
+        return format!("{name}: {message}");
+    };
+    let place = status.queue.iter().position(|queued| *queued == name);
+    let ahead = match place {
+        Some(0) | None => status.active.clone(),
+        Some(place) => status.queue.get(place - 1).cloned(),
+    };
+    let place =
+        place.map_or_else(|| "waits for its turn".to_owned(), |place| format!("number {} in the queue", place + 1));
+    let holder = status.active.as_deref();
+    match ahead {
+        Some(ahead) if Some(ahead.as_str()) == holder => {
+            format!("{name}: {place} of `{}`; `{ahead}` is at work", run.spec.workspace)
+        }
+        Some(ahead) => format!(
+            "{name}: {place} of `{}`, behind `{ahead}`; `{}` is at work",
+            run.spec.workspace,
+            holder.unwrap_or("nobody")
+        ),
+        None => format!("{name}: {place} of `{}`", run.spec.workspace),
+    }
+}
+
+fn starting(pod: &Pod, events: &[Event]) -> String {
+    let Some(status) = &pod.status else { return "starting".to_owned() };
+    let unplaced = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status != "True");
+    if let Some(condition) = unplaced {
+        return match &condition.message {
+            Some(message) => format!("waits for a node: {message}"),
+            None => "waits for a node".to_owned(),
+        };
+    }
+    let containers =
+        || status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    let troubled = containers().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason =
+            waiting.reason.as_deref().filter(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
+        let detail = waiting.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
+        Some(format!("the image `{}` of its pod is not there yet ({reason}{detail})", container.image))
+    });
+    if let Some(trouble) = troubled {
+        return trouble;
+    }
+    // The kubelet tells of a pull only in events.
+    let last = events
+        .iter()
+        .max_by_key(|event| event.metadata.resource_version.as_deref().and_then(|v| v.parse::<u64>().ok()));
+    if let Some(event) = last.filter(|event| event.reason.as_deref() == Some("Pulling")) {
+        return event.message.clone().map_or_else(|| "pulling the image".to_owned(), |text| lower(&text));
+    }
+    let running = |container: &ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
+    if containers().any(running) { "the runner starts".to_owned() } else { "starting".to_owned() }
+}
+
+fn lower(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn run(status: Value) -> Run {
+        serde_json::from_value(json!({
+            "apiVersion": "knoll.dev/v1alpha1", "kind": "Run", "metadata": {"name": "net-apply-2"},
+            "spec": {"workspace": "net", "operation": "apply"}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[track_caller]
+    fn check(status: Value, workspace: Value, pod: Value, events: Value, expect: &str) {
+        let workspace: Option<Workspace> = serde_json::from_value(workspace).unwrap();
+        let pod: Option<Pod> = serde_json::from_value(pod).unwrap();
+        let events: Vec<Event> = serde_json::from_value(events).unwrap();
+        assert_eq!(why(&run(status), workspace.as_ref(), pod.as_ref(), &events, Timestamp::now()), expect);
+    }
+
+    fn workspace(status: Value) -> Value {
+        json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Workspace", "metadata": {"name": "net"}, "spec": {}, "status": status})
+    }
+
+    #[test]
+    fn a_queue_names_who_is_ahead() {
+        let queued = json!({"phase": "Queued"});
+        let first = workspace(json!({"active": "a", "queue": ["net-apply-2"]}));
+        check(
+            queued.clone(),
+            first,
+            Value::Null,
+            json!([]),
+            "net-apply-2: number 1 in the queue of `net`; `a` is at work",
+        );
+        let second = workspace(json!({"active": "a", "queue": ["b", "net-apply-2"]}));
+        let expect = "net-apply-2: number 2 in the queue of `net`, behind `b`; `a` is at work";
+        check(queued, second, Value::Null, json!([]), expect);
+    }
+
+    #[test]
+    fn a_pod_says_what_keeps_it() {
+        let starting = json!({"phase": "Starting"});
+        let pod = |status: Value| json!({"metadata": {"name": "p"}, "status": status});
+        let rows = [
+            (Value::Null, json!([]), "starting"),
+            (pod(json!({})), json!([]), "starting"),
+            (
+                pod(
+                    json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]}),
+                ),
+                json!([]),
+                "waits for a node: 0/3 nodes are available",
+            ),
+            (
+                pod(
+                    json!({"containerStatuses": [{"name": "runner", "image": "tf:9", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]}),
+                ),
+                json!([]),
+                "the image `tf:9` of its pod is not there yet (ImagePullBackOff: no such image)",
+            ),
+            (
+                pod(json!({})),
+                json!([{"metadata": {"resourceVersion": "1"}, "involvedObject": {}, "reason": "Scheduled"},
+                    {"metadata": {"resourceVersion": "2"}, "involvedObject": {}, "reason": "Pulling", "message": "Pulling image \"tf\""}]),
+                "pulling image \"tf\"",
+            ),
+        ];
+        for (pod, events, expect) in rows {
+            check(starting.clone(), Value::Null, pod, events, &format!("net-apply-2: {expect}"));
+        }
+    }
+
+    #[test]
+    fn a_run_that_nobody_takes_up_is_doubted() {
+        let mut run = run(Value::Null);
+        run.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        let at = |second| why(&run, None, None, &[], Timestamp::from_second(second).unwrap());
+        assert_eq!(at(1), "net-apply-2: waits to be taken up");
+        assert_eq!(at(9), "net-apply-2: waits to be taken up; is the operator running?");
+    }
+
+    #[test]
+    fn a_run_that_goes_on_waits_for_nothing() {
+        check(json!({"phase": "Running"}), Value::Null, Value::Null, json!([]), "");
+    }
+}

@@ -1,0 +1,125 @@
+//! `knoll runs`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use knoll_api::Run;
+use knoll_api::run::Operation;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+
+use super::phase;
+use crate::connect::{Connection, Explain};
+use crate::output::table::{Cell, Table};
+use crate::output::{self, OutputArgs, time};
+use crate::workspace::{Place, WorkspaceArg};
+
+/// The arguments of `knoll runs`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    pub select: Select,
+}
+
+/// Which runs are meant.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Select {
+    #[command(flatten)]
+    workspace: WorkspaceArg,
+    /// Those of every namespace
+    #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES")]
+    pub all_namespaces: bool,
+    /// Only those that have not ended
+    #[arg(long, env = "KNOLL_ACTIVE")]
+    active: bool,
+}
+
+impl Select {
+    /// The objects to ask for.
+    pub fn api(&self, place: &Place) -> Api<Run> {
+        if self.all_namespaces { Api::all(place.cluster.client.clone()) } else { place.api() }
+    }
+
+    /// Whether a run is meant.
+    pub fn wants(&self, run: &Run) -> bool {
+        let finished = run.status.as_ref().is_some_and(|status| status.phase.is_finished());
+        let workspace = self.workspace.workspace.as_ref().is_none_or(|name| *name == run.spec.workspace);
+        workspace && !(self.active && finished)
+    }
+}
+
+/// Lists runs, the newest last.
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let place = Place::find(&args.connection.or(outer)).await?;
+    let list = args.select.api(&place).list(&ListParams::default()).await;
+    let mut list = list.explain(&place.cluster, "cannot list the runs")?.items;
+    list.retain(|run| args.select.wants(run));
+    sort(&mut list);
+    let namespaces = args.select.all_namespaces;
+    let nothing = match namespaces {
+        true => "There are no such runs in any namespace.".to_owned(),
+        false => format!("There are no such runs in namespace `{}`; `knoll plan` starts one.", place.namespace),
+    };
+    output::list(&list, args.output.output, &nothing, |wide| table(&list, namespaces, wide, Timestamp::now()))
+}
+
+/// The newest last: that is where the eye is in a terminal.
+pub fn sort(list: &mut [Run]) {
+    list.sort_by_key(|run| {
+        let started = run.status.as_ref().and_then(|status| status.started_at.as_ref()).map(|time| time.0);
+        // Creation is told in seconds only, in which several runs may come and go.
+        (run.metadata.creation_timestamp.as_ref().map(|time| time.0), started.is_none(), started, run.name_any())
+    });
+}
+
+/// The table of runs.
+pub fn table(list: &[Run], namespaces: bool, wide: bool, now: Timestamp) -> Table {
+    let mut head = Vec::new();
+    head.extend(namespaces.then_some("NAMESPACE"));
+    head.extend(["NAME", "WORKSPACE", "COMMAND", "PHASE", "PLAN", "EXIT", "TIME", "AGE"]);
+    head.extend(wide.then_some(["QUEUE", "POD", "MESSAGE"]).into_iter().flatten());
+    let mut table = Table::new(&head);
+    for run in list {
+        let status = run.status.clone().unwrap_or_default();
+        let mut row: Vec<Cell> = Vec::new();
+        row.extend(namespaces.then(|| run.namespace().unwrap_or_default().into()));
+        let plan = status.plan.as_ref();
+        let plan = plan.map(|plan| format!("+{} ~{} -{}", plan.add, plan.change, plan.destroy)).unwrap_or_default();
+        row.extend([
+            run.name_any().into(),
+            run.spec.workspace.clone().into(),
+            command(run).into(),
+            phase::cell(status.phase),
+            plan.into(),
+            status.exit_code.map(|code| code.to_string()).unwrap_or_default().into(),
+            time::took(status.started_at.as_ref(), status.finished_at.as_ref(), now).into(),
+            time::age(run.metadata.creation_timestamp.as_ref(), now).into(),
+        ]);
+        if wide {
+            let ready =
+                status.conditions.iter().find(|condition| condition.type_ == knoll_api::names::condition::READY);
+            row.push(status.position.map(|place| place.to_string()).unwrap_or_default().into());
+            row.push(status.pod_name.unwrap_or_default().into());
+            row.push(ready.map(|ready| first_line(&ready.message)).unwrap_or_default().into());
+        }
+        table.row(row);
+    }
+    table
+}
+
+/// The words that the run carries out.
+pub fn command(run: &Run) -> String {
+    match run.spec.operation {
+        Operation::Command => run.spec.command.clone().unwrap_or_default(),
+        operation => operation.as_str().to_owned(),
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,31 @@
+//! How a phase looks.
+
+use knoll_api::run::{RunPhase, StepState};
+
+use crate::output::table::{Cell, Tone};
+
+/// The phase of a run.
+pub fn cell(phase: RunPhase) -> Cell {
+    let tone = match phase {
+        RunPhase::Pending | RunPhase::Queued => Tone::Quiet,
+        RunPhase::Starting | RunPhase::Running => Tone::Busy,
+        RunPhase::Review => Tone::Waits,
+        RunPhase::Succeeded => Tone::Good,
+        RunPhase::Failed => Tone::Bad,
+        RunPhase::Cancelled | RunPhase::Discarded => Tone::Waits,
+    };
+    Cell::new(phase.as_str(), tone)
+}
+
+/// The state of a step.
+pub fn step(state: StepState) -> Cell {
+    let (text, tone) = match state {
+        StepState::Running => ("Running", Tone::Busy),
+        StepState::Waiting => ("Waiting", Tone::Waits),
+        StepState::Succeeded => ("Succeeded", Tone::Good),
+        StepState::Failed => ("Failed", Tone::Bad),
+        StepState::Skipped => ("Skipped", Tone::Quiet),
+        StepState::Cancelled => ("Cancelled", Tone::Waits),
+    };
+    Cell::new(text, tone)
+}

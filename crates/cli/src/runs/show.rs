@@ -1,0 +1,105 @@
+//! `knoll run show`.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use knoll_api::Run;
+use knoll_api::names::condition;
+use knoll_api::run::RunApproval;
+use kube::ResourceExt;
+
+use super::{diff, list, phase, plan_text};
+use crate::connect::Connection;
+use crate::output::table::{Cell, Table};
+use crate::output::{self, OutputArgs, time};
+use crate::style;
+use crate::workspace::Place;
+
+/// The arguments of `knoll run`.
+#[derive(clap::Args)]
+pub struct RunCommand {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Show a run: its steps, its plan, its end
+    Show(Args),
+}
+
+/// The arguments of `knoll run show`.
+#[derive(clap::Args)]
+struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// The run
+    #[arg(add = crate::complete::runs())]
+    run: String,
+}
+
+/// Shows one run.
+pub async fn run(args: RunCommand, outer: &Connection) -> Result<ExitCode> {
+    let Command::Show(args) = args.command;
+    let place = Place::find(&args.connection.or(outer)).await?;
+    let run = super::get(&place, &args.run).await?;
+    let plan = plan_text::read(&place, &run).await;
+    output::one(&run, args.output.output, |_| text(&run, plan.as_deref(), Timestamp::now()))
+}
+
+fn text(run: &Run, plan_text: Option<&str>, now: Timestamp) -> String {
+    let status = run.status.clone().unwrap_or_default();
+    let mut out = String::new();
+    let mut field = |label: &str, value: &str| {
+        if !value.is_empty() {
+            let _ = writeln!(out, "{:<12}{value}", format!("{label}:"));
+        }
+    };
+    field("Run", &run.name_any());
+    field("Namespace", &run.namespace().unwrap_or_default());
+    field("Workspace", &run.spec.workspace);
+    field("Command", format!("{} {}", list::command(run), run.spec.args.join(" ")).trim());
+    field("Phase", status.phase.as_str());
+    let ready = status.conditions.iter().find(|condition| condition.type_ == condition::READY);
+    field("Message", &indented(ready.map(|ready| ready.message.as_str()).unwrap_or_default()));
+    field("Exit code", &status.exit_code.map(|code| code.to_string()).unwrap_or_default());
+    field("Started", &status.started_at.as_ref().map(|at| time::moment(at.0)).unwrap_or_default());
+    field("Time", &time::took(status.started_at.as_ref(), status.finished_at.as_ref(), now));
+    field("Bundle", status.bundle.as_deref().unwrap_or_default());
+    if matches!(run.spec.approval, RunApproval::Manual | RunApproval::ManualOnDestroy) {
+        let decided = status.decision.as_ref().map(|decision| format!("{:?} by {}", decision.decision, decision.by));
+        field("Decision", &decided.unwrap_or_else(|| "open".to_owned()));
+        field("Digest", status.review_digest.as_deref().unwrap_or_default());
+    }
+    if !status.steps.is_empty() {
+        let mut table = Table::new(&["STEP", "STATE", "TIME", "ATTEMPTS", "EXIT", "MESSAGE"]);
+        for step in &status.steps {
+            let message = step.message.as_deref().and_then(|message| message.lines().next()).unwrap_or_default();
+            table.row([
+                Cell::from(step.name.as_str()),
+                phase::step(step.state),
+                time::took(step.started_at.as_ref(), step.finished_at.as_ref(), now).into(),
+                step.attempts.to_string().into(),
+                step.exit_code.map(|code| code.to_string()).unwrap_or_default().into(),
+                message.into(),
+            ]);
+        }
+        let _ = write!(out, "\n{table}");
+    }
+    if let Some(plan) = &status.plan {
+        let _ = write!(out, "\nPlan:\n{}", diff::changes(plan, style::stdout_is_coloured()));
+        if let (Some(text), true) = (plan_text, plan.changes) {
+            let _ = write!(out, "\n{text}");
+        }
+    }
+    out
+}
+
+/// Further lines of a text stand below its first one.
+fn indented(text: &str) -> String {
+    text.lines().collect::<Vec<_>>().join(&format!("\n{:<12}", ""))
+}

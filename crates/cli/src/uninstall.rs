@@ -1,0 +1,223 @@
+//! `knoll uninstall`: takes Knoll out of a cluster, and never a state with it.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use knoll_api::names::{content, label};
+use knoll_deploy::{Manifest, Settings};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PartialObjectMeta};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use crate::connect::{Cluster, Connection, Explain};
+use crate::install::{self, Place, apply};
+use crate::style;
+
+/// The arguments of `knoll uninstall`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The namespace of the operator [default: where it is]
+    #[arg(long, short, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Keep the kinds and every object of them, and take only the operator away
+    #[arg(long, conflicts_with = "delete_objects")]
+    keep_objects: bool,
+    /// Delete every Workspace, Run and other object of Knoll's kinds too, as `kubectl delete` does
+    #[arg(long)]
+    delete_objects: bool,
+    /// How long to wait until all is gone
+    #[arg(long, default_value = "3m", value_parser = install::duration, value_name = "DURATION")]
+    timeout: Duration,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Takes it away.
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let cluster = args.place.cluster(outer).await?;
+    match tokio::time::timeout(args.timeout, uninstall(&args, &cluster)).await {
+        Ok(result) => result,
+        Err(_) => bail!(
+            "not all is gone after {} s; an object may wait for its finalizer. `knoll uninstall` can be run again",
+            args.timeout.as_secs()
+        ),
+    }
+}
+
+async fn uninstall(args: &Args, cluster: &Cluster) -> Result<ExitCode> {
+    install::version::check(cluster).await?;
+    let namespace = match &args.namespace {
+        Some(namespace) => namespace.clone(),
+        None => install::installed_in(cluster).await?.unwrap_or_else(|| Settings::default().namespace),
+    };
+    let settings = Settings { namespace, ..Settings::default() };
+    let kinds = knoll_deploy::kinds();
+    let objects = objects(cluster).await?;
+    if !objects.is_empty() && !args.keep_objects && !args.delete_objects {
+        let counts =
+            objects.iter().map(|kind| count(kind.list.len(), &kind.resource.plural)).collect::<Vec<_>>().join(", ");
+        bail!(
+            "the cluster has {counts}, which would go with their kinds\n  `--keep-objects` takes only the operator away and keeps them\n  `--delete-objects` deletes them too, as `kubectl delete` does; states are kept"
+        );
+    }
+    let mut unwanted: Vec<Manifest> = knoll_deploy::operator(&settings);
+    if !args.keep_objects {
+        unwanted.extend(knoll_deploy::rules());
+        unwanted.extend(kinds.iter().cloned());
+    }
+    install::allowed(cluster, "delete", &unwanted).await?;
+    style::say("Uninstalling", &format!("Knoll from {}", cluster.server));
+
+    // While there is an operator that can let go of them.
+    if !args.keep_objects {
+        delete_objects(cluster, &objects).await?;
+    }
+    let states = kept::<Secret>(cluster, content::STATE).await?;
+    let keep_namespace = keeps(cluster, &settings.namespace, &states).await?;
+    // The operator first, so that it does not mourn what goes after it; its namespace last.
+    unwanted.sort_by_key(|manifest| match manifest.resource.kind.as_str() {
+        "Deployment" => 0,
+        "Namespace" => 2,
+        _ => 1,
+    });
+    for manifest in &unwanted {
+        if manifest.resource.kind == "Namespace" && keep_namespace.is_some() {
+            continue;
+        }
+        delete(cluster, manifest).await?;
+    }
+    style::say("Uninstalled:", &format!("the operator in the namespace `{}` is gone", settings.namespace));
+    let bundles = if args.keep_objects { Vec::new() } else { kept::<ConfigMap>(cluster, content::BUNDLE).await? };
+    leftovers(args, &states, &bundles, keep_namespace.as_deref());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The objects of one kind.
+struct Objects {
+    resource: ApiResource,
+    list: Vec<PartialObjectMeta<DynamicObject>>,
+}
+
+/// Every object of Knoll's kinds. A kind that is not there, or has none, is left out.
+async fn objects(cluster: &Cluster) -> Result<Vec<Objects>> {
+    let mut found = Vec::new();
+    for crd in knoll_api::crds() {
+        let version = crd.spec.versions.first().map(|version| version.name.clone()).unwrap_or_default();
+        let resource = ApiResource {
+            api_version: format!("{}/{version}", crd.spec.group),
+            group: crd.spec.group,
+            version,
+            kind: crd.spec.names.kind,
+            plural: crd.spec.names.plural,
+        };
+        let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
+        match api.list_metadata(&ListParams::default()).await {
+            Ok(list) if list.items.is_empty() => {}
+            Ok(list) => found.push(Objects { resource, list: list.items }),
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            error => drop(install::administrator(error, cluster, &format!("cannot list the {}", resource.plural))?),
+        }
+    }
+    Ok(found)
+}
+
+async fn delete_objects(cluster: &Cluster, objects: &[Objects]) -> Result<()> {
+    for Objects { resource, list } in objects {
+        for object in list {
+            let namespace = object.namespace().unwrap_or_default();
+            let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), &namespace, resource);
+            gone(cluster, &api, &object.name_any()).await?;
+        }
+        style::field("deleted", &count(list.len(), &resource.plural));
+    }
+    Ok(())
+}
+
+async fn delete(cluster: &Cluster, manifest: &Manifest) -> Result<()> {
+    let api = apply::api(&cluster.client, manifest);
+    let was_there = gone(cluster, &api, manifest.name()).await?;
+    style::field(if was_there { "deleted" } else { "not there" }, &manifest.title());
+    Ok(())
+}
+
+/// Deletes an object with what it owns, and waits until it is gone; says whether it was there.
+async fn gone(cluster: &Cluster, api: &Api<DynamicObject>, name: &str) -> Result<bool> {
+    let object = match api.delete(name, &DeleteParams::foreground()).await {
+        Ok(answer) => answer.left(),
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
+        error => return install::administrator(error.map(|_| true), cluster, &format!("cannot delete `{name}`")),
+    };
+    if let Some(uid) = object.and_then(|object| object.uid()) {
+        await_condition(api.clone(), name, conditions::is_deleted(&uid)).await?;
+    }
+    Ok(true)
+}
+
+/// What the cluster keeps for Workspaces, of one content.
+async fn kept<K>(cluster: &Cluster, content: &str) -> Result<Vec<PartialObjectMeta<K>>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::all(cluster.client.clone());
+    let params = ListParams::default().labels(&format!("{}={content}", label::CONTENT));
+    let what = format!("cannot list what is kept as `{content}`");
+    Ok(install::administrator(api.list_metadata(&params).await, cluster, &what)?.items)
+}
+
+/// Why the operator's namespace has to stay, if it has to.
+async fn keeps(cluster: &Cluster, namespace: &str, states: &[PartialObjectMeta<Secret>]) -> Result<Option<String>> {
+    if states.iter().any(|state| state.namespace().as_deref() == Some(namespace)) {
+        return Ok(Some(format!("the namespace `{namespace}`, because states are in it")));
+    }
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let found = namespaces.get_metadata_opt(namespace).await.explain(cluster, "cannot look at the namespace")?;
+    let ours = |labels: &std::collections::BTreeMap<String, String>| {
+        labels.get(label::MANAGED_BY).is_some_and(|by| by == label::MANAGED_BY_KNOLL)
+    };
+    let foreign = found.is_some_and(|found| !ours(found.labels()));
+    Ok(foreign.then(|| format!("the namespace `{namespace}`, because `knoll install` did not make it")))
+}
+
+/// Says what is still there.
+fn leftovers(
+    args: &Args,
+    states: &[PartialObjectMeta<Secret>],
+    bundles: &[PartialObjectMeta<ConfigMap>],
+    namespace: Option<&str>,
+) {
+    let mut left = Vec::new();
+    if args.keep_objects {
+        left.push("the kinds with all objects of them, and the roles and the policy that go with them".to_owned());
+    }
+    left.extend(kept_in(states, "states", "Secrets", content::STATE));
+    left.extend(kept_in(bundles, "bundles of modules", "ConfigMaps", content::BUNDLE));
+    left.extend(namespace.map(str::to_owned));
+    if left.is_empty() {
+        return;
+    }
+    style::hint("It leaves:");
+    for what in left {
+        style::hint(&format!("  {what}"));
+    }
+}
+
+/// What is kept, where, and how to find it.
+fn kept_in<K>(list: &[PartialObjectMeta<K>], what: &str, kind: &str, content: &str) -> Option<String> {
+    let places: BTreeSet<&str> = list.iter().filter_map(|object| object.metadata.namespace.as_deref()).collect();
+    let places = places.into_iter().collect::<Vec<_>>().join(", ");
+    let number = list.len();
+    (number > 0).then(|| format!("{what}: {number} {kind} in {places} (label {}={content})", label::CONTENT))
+}
+
+/// `1 run`, `2 runs`.
+fn count(number: usize, plural: &str) -> String {
+    match number {
+        1 => format!("1 {}", plural.strip_suffix('s').unwrap_or(plural)),
+        _ => format!("{number} {plural}"),
+    }
+}

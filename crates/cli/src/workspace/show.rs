@@ -1,0 +1,75 @@
+//! `knoll workspace show`.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use knoll_api::Workspace;
+use knoll_api::workspace::StateKind;
+use kube::ResourceExt;
+
+use super::{Place, WorkspaceArg};
+use crate::connect::Connection;
+use crate::output::{self, OutputArgs, time};
+
+/// The arguments of `knoll workspace show`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Its name [default: the workspace that this folder uses]
+    #[arg(add = crate::complete::workspaces())]
+    name: Option<String>,
+    #[command(flatten)]
+    workspace: WorkspaceArg,
+}
+
+/// Shows one Workspace.
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let place = Place::find(&args.connection.or(outer)).await?;
+    let name = match args.name {
+        Some(name) => name,
+        None => place.workspace_name(&args.workspace)?,
+    };
+    let workspace = place.workspace(&name).await?;
+    output::one(&workspace, args.output.output, |_| text(&workspace, Timestamp::now()))
+}
+
+fn text(workspace: &Workspace, now: Timestamp) -> String {
+    let status = workspace.status.clone().unwrap_or_default();
+    let mut out = String::new();
+    let mut field = |label: &str, value: &str| {
+        if !value.is_empty() {
+            let _ = writeln!(out, "{:<12}{value}", format!("{label}:"));
+        }
+    };
+    field("Workspace", &workspace.name_any());
+    field("Namespace", &workspace.namespace().unwrap_or_default());
+    field("Age", &time::age(workspace.metadata.creation_timestamp.as_ref(), now));
+    let version = workspace.spec.version.as_deref().unwrap_or_default();
+    field("Tool", format!("{} {version}", workspace.spec.tool.program()).trim());
+    field("Image", workspace.spec.image.as_deref().unwrap_or_default());
+    field("Active", status.active.as_deref().unwrap_or("nobody"));
+    field("Queue", &if status.queue.is_empty() { "empty".to_owned() } else { status.queue.join(", ") });
+    match (&status.state, workspace.spec.state) {
+        (_, StateKind::External) => field("State", "kept by the module's own backend"),
+        (None, StateKind::Managed) => field("State", "none yet"),
+        (Some(state), StateKind::Managed) => {
+            let plural = if state.resources == 1 { "" } else { "s" };
+            let since = state.updated_at.as_ref().map(|at| format!(", written {}", time::moment(at.0)));
+            let (serial, resources) = (state.serial, state.resources);
+            field("State", &format!("serial {serial}, {resources} resource{plural}{}", since.unwrap_or_default()));
+            field("Lineage", &state.lineage);
+        }
+    }
+    if !status.outputs.is_empty() {
+        let _ = writeln!(out, "Outputs:");
+        for (name, value) in &status.outputs {
+            let _ = writeln!(out, "  {name} = {value}");
+        }
+    }
+    out
+}

@@ -1,0 +1,156 @@
+//! Runs in a real terminal: prompts, keys, sizes, leaving and coming back.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod knoll;
+
+use knoll::Home;
+use knoll::terminal::Terminal;
+use nix::sys::signal::Signal;
+
+/// A module that waits in the middle of its apply until `gate` is there.
+fn slow(home: &Home) -> std::path::PathBuf {
+    let gate = home.folder.path().join("gate");
+    let wait = format!("echo begun; until test -e {}; do sleep 0.05; done; echo passed", gate.display());
+    let module = format!(
+        "resource \"terraform_data\" \"slow\" {{\n  provisioner \"local-exec\" {{ command = \"{wait}\" }}\n}}\n"
+    );
+    home.write("main.tf", &module);
+    gate
+}
+
+#[test]
+fn terraform_asks_and_is_answered() {
+    let home = Home::with_workspace();
+    let mut terminal = Terminal::run(&home, &["apply", "-var", "word=world"], 24, 100);
+    terminal.sees("Only 'yes' will be accepted to approve.");
+    terminal.sees("Enter a value:");
+    terminal.types("yes\n");
+    terminal.sees("Apply complete! Resources: 1 added, 0 changed, 0 destroyed.");
+    terminal.sees("word = \"world\"");
+    assert_eq!(terminal.ends().code(), Some(0));
+    assert_eq!(home.ok(&["output", "-raw", "word"]), "world");
+
+    let mut terminal = Terminal::run(&home, &["destroy"], 24, 100);
+    terminal.sees("Enter a value:");
+    terminal.types("no\n");
+    terminal.sees("Destroy cancelled");
+    assert_eq!(terminal.ends().code(), Some(1));
+    assert_eq!(home.ok(&["state", "list"]), "terraform_data.a\n");
+}
+
+#[test]
+fn the_console_answers_and_the_shell_has_the_size_of_the_terminal() {
+    let home = Home::with_workspace();
+    let mut terminal = Terminal::run(&home, &["console"], 24, 80);
+    terminal.sees("> ");
+    terminal.types("6 * 7\n");
+    terminal.sees("42");
+    // Ctrl-D leaves the console.
+    terminal.types("\x04");
+    assert_eq!(terminal.ends().code(), Some(0));
+
+    let mut terminal = Terminal::run(&home, &["sh"], 30, 90);
+    terminal.types("stty size\n");
+    terminal.sees("30 90");
+    terminal.resize(40, 120);
+    // The new size takes a moment to travel; the shell says when it has it.
+    terminal.types("until stty size | grep -q '40 120'; do :; done; echo resized to $(stty size)\n");
+    terminal.sees("resized to 40 120");
+    // Ctrl-C is a key for the shell: it ends what runs there, and not the run.
+    terminal.types("echo wait; sleep 600\n");
+    terminal.prints("wait\r");
+    terminal.types("\x03");
+    terminal.types("echo still here\n");
+    terminal.sees("still here");
+    terminal.types("exit 7\n");
+    assert_eq!(terminal.ends().code(), Some(7));
+}
+
+#[test]
+fn ctrl_c_cancels_gently_and_says_so() {
+    let home = Home::with_workspace();
+    let gate = slow(&home);
+    let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 100);
+    terminal.prints("begun");
+    terminal.types("\x03");
+    terminal.sees("cancelling: terraform finishes what is under way");
+    terminal.prints("Gracefully shutting down");
+    std::fs::write(gate, "").unwrap();
+    let code = terminal.ends().code();
+    terminal.sees("was cancelled");
+    assert!(matches!(code, Some(1 | 130)), "{code:?}");
+    let run = home.newest_run();
+    assert_eq!(run["status"]["phase"], "Cancelled", "{run:#}");
+}
+
+#[test]
+fn ctrl_c_twice_stops_hard() {
+    let stubborn = "trap 'echo not yet' INT; echo begun; while :; do sleep 0.05; done";
+    let home = Home::with_tool("validate", stubborn);
+    let mut terminal = Terminal::run(&home, &["validate"], 24, 100);
+    terminal.sees("begun");
+    terminal.types("\x03");
+    terminal.sees("Ctrl-C again stops it hard");
+    terminal.sees("not yet");
+    terminal.types("\x03");
+    terminal.sees("stopping hard");
+    // What SIGTERM ends, ends as a shell says it.
+    assert_eq!(terminal.ends().code(), Some(143));
+    let run = home.until_run("the run ends", |run| run["status"]["finishedAt"].is_string());
+    assert_eq!(run["status"]["phase"], "Cancelled", "{run:#}");
+}
+
+#[test]
+fn a_closed_terminal_leaves_the_run_and_attach_comes_back() {
+    let home = Home::with_workspace();
+    let gate = slow(&home);
+    let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 100);
+    terminal.prints("begun");
+    terminal.signal(Signal::SIGHUP);
+    assert_eq!(terminal.ends().code(), Some(129));
+    let run = home.newest_run();
+    assert_eq!(run["status"]["phase"], "Running");
+    let name = run["metadata"]["name"].as_str().unwrap();
+
+    let mut terminal = Terminal::run(&home, &["attach", name], 24, 100);
+    // What was printed before is there again, and the rest follows.
+    terminal.prints("Initializing the backend");
+    terminal.prints("begun");
+    std::fs::write(gate, "").unwrap();
+    terminal.sees("Apply complete!");
+    assert_eq!(terminal.ends().code(), Some(0));
+    assert_eq!(terminal.printed.matches("Executing:").count(), 1, "{}", terminal.printed);
+    // A run that has ended shows its output too.
+    let mut terminal = Terminal::run(&home, &["attach", name], 24, 100);
+    terminal.sees("Apply complete!");
+    assert_eq!(terminal.ends().code(), Some(0));
+}
+
+#[test]
+fn whoever_waits_is_told_for_whom() {
+    let home = Home::with_workspace();
+    let gate = slow(&home);
+    let first = home.ok(&["apply", "-auto-approve", "--detach"]);
+    home.until_run("the first one runs", |run| run["status"]["phase"] == "Running");
+    let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 120);
+    terminal.sees(&format!("number 1 in the queue of `net`; `{}` is at work", first.trim()));
+    std::fs::write(gate, "").unwrap();
+    terminal.sees("No changes.");
+    assert_eq!(terminal.ends().code(), Some(0));
+}
+
+#[test]
+fn a_lost_connection_comes_back() {
+    let home = Home::with_workspace();
+    let gate = slow(&home);
+    let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 100);
+    terminal.prints("begun");
+    home.kill_cluster();
+    terminal.sees("the connection is lost");
+    home.restart();
+    std::fs::write(gate, "").unwrap();
+    terminal.sees("Apply complete!");
+    assert_eq!(terminal.ends().code(), Some(0));
+    assert_eq!(terminal.printed.matches("Executing:").count(), 1, "{}", terminal.printed);
+    assert_eq!(terminal.printed.matches("Apply complete!").count(), 1, "{}", terminal.printed);
+}

@@ -1,0 +1,241 @@
+//! Runs from the command line: exit codes, files that travel, decisions, and what the commands about runs say.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod knoll;
+
+use knoll::Home;
+use knoll::terminal::Terminal;
+
+#[test]
+fn exit_codes_are_those_of_terraform() {
+    let home = Home::with_workspace();
+    let code = |words: &[&str]| home.call(words).status.code();
+    assert_eq!(code(&["plan", "-detailed-exitcode"]), Some(2));
+    assert_eq!(home.newest_run()["status"]["phase"], "Succeeded");
+    assert_eq!(code(&["apply", "-auto-approve"]), Some(0));
+    assert_eq!(code(&["plan", "-detailed-exitcode"]), Some(0));
+    assert_eq!(code(&["plan", "-no-such-flag"]), Some(1));
+    assert_eq!(code(&["sh", "-c", "exit 42"]), Some(42));
+    assert_eq!(code(&["sh", "-c", "kill -KILL $$"]), Some(137));
+    home.write("main.tf", "output \"x\" { value = nothing.here }");
+    let output = home.call(&["plan"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("Reference to undeclared resource") && !said.contains('\u{1b}'), "{said:?}");
+}
+
+#[test]
+fn an_output_is_nothing_but_the_output() {
+    let home = Home::with_workspace();
+    home.ok(&["apply", "-auto-approve", "-var", "word=world"]);
+    assert_eq!(home.ok(&["output", "-raw", "word"]), "world");
+    let json: serde_json::Value = serde_json::from_str(&home.ok(&["output", "-json"])).unwrap();
+    assert_eq!(json["word"]["value"], "world");
+    assert_eq!(home.ok(&["state", "list"]), "terraform_data.a\n");
+    home.ok(&["state", "mv", "terraform_data.a", "terraform_data.b"]);
+    assert_eq!(home.ok(&["state", "list"]), "terraform_data.b\n");
+}
+
+#[test]
+fn local_modules_beside_the_folder_and_variable_files_travel_along() {
+    let home = Home::with_workspace();
+    home.write("../shared/word/main.tf", "variable \"word\" {}\noutput \"word\" { value = \"${var.word}!\" }\n");
+    home.write("main.tf", "variable \"word\" {}\nmodule \"word\" {\n  source = \"../shared/word\"\n  word = var.word\n}\noutput \"word\" { value = module.word.word }\n");
+    home.write("../env/prod.tfvars", "word = \"prod\"\n");
+    home.write("terraform.tfstate", "not a state at all");
+    home.ok(&["apply", "-auto-approve", "-var-file=../env/prod.tfvars"]);
+    assert_eq!(home.ok(&["output", "-raw", "word"]), "prod!");
+    // A plan made there is applied there: the state's place is the same in both pods.
+    home.write("../env/prod.tfvars", "word = \"changed\"\n");
+    home.ok(&["apply", "--approval", "manual", "-var-file=../env/prod.tfvars", "--detach"]);
+    let run = home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
+    let name = run["metadata"]["name"].as_str().unwrap();
+    let shown = home.ok(&["approve", name, "--yes", "--follow"]);
+    assert!(shown.contains("Approved run"), "{shown}");
+    assert_eq!(home.ok(&["output", "-raw", "word"]), "changed!");
+}
+
+#[test]
+fn the_same_files_are_uploaded_once() {
+    let home = Home::with_workspace();
+    home.ok(&["plan"]);
+    let first = home.newest_run()["spec"]["source"]["bundle"]["digest"].clone();
+    home.ok(&["plan"]);
+    assert_eq!(home.newest_run()["spec"]["source"]["bundle"]["digest"], first);
+    home.write("main.tf", "# changed\n");
+    home.ok(&["plan"]);
+    assert_ne!(home.newest_run()["spec"]["source"]["bundle"]["digest"], first);
+}
+
+#[test]
+fn a_plan_is_decided_by_whoever_looks_at_it() {
+    let home = Home::with_workspace();
+    let run = home.ok(&["apply", "--approval", "manual", "--detach"]);
+    let run = run.trim();
+    home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
+    let error = home.fails(&["approve", run]);
+    assert!(error.contains("--yes"), "{error}");
+    let mut terminal = Terminal::run(&home, &["approve", run, "--comment", "looks right", "--follow"], 30, 100);
+    terminal.prints("resource \"terraform_data\" \"a\"");
+    terminal.sees("+ terraform_data.a (create)");
+    terminal.sees("Approve exactly this plan");
+    terminal.types("y\n");
+    terminal.sees("Apply complete!");
+    assert_eq!(terminal.ends().code(), Some(0));
+    let status = home.newest_run()["status"].clone();
+    assert_eq!((&status["decision"]["decision"], &status["phase"]), (&"Approve".into(), &"Succeeded".into()));
+    assert!(!status["decision"]["by"].as_str().unwrap().is_empty());
+    let error = home.fails(&["discard", run, "--yes"]);
+    assert!(error.contains("decided already: Approve by"), "{error}");
+
+    let run = home.ok(&["destroy", "--approval", "manual", "--detach"]);
+    home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
+    home.ok(&["discard", run.trim(), "--yes"]);
+    let ended = home.until_run("it is discarded", |run| run["status"]["phase"] == "Discarded");
+    assert_eq!(ended["metadata"]["name"], run.trim());
+    assert_eq!(home.call(&["attach", run.trim()]).status.code(), Some(1));
+}
+
+#[test]
+fn a_lock_file_comes_back_from_init() {
+    let home = Home::with_workspace();
+    home.ok(&["init"]);
+    assert!(!home.module().join(".terraform.lock.hcl").exists(), "a module without providers has none");
+    let make = "echo '# made over there' > .terraform.lock.hcl; echo initialised; exit 0";
+    drop(home);
+    let home = Home::with_tool("init", make);
+    let output = home.call(&["init"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("initialised"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("`.terraform.lock.hcl` was created"));
+    let lock = std::fs::read_to_string(home.module().join(".terraform.lock.hcl")).unwrap();
+    assert_eq!(lock, "# made over there\n");
+}
+
+/// As many as a machine of ours does in a minute; the first and the last line of each are there, and between them all.
+#[test]
+fn a_hundred_attached_runs_in_a_row_lose_nothing() {
+    let home = Home::with_tool("validate", "echo first line; seq 1 400; echo last line; exit 0");
+    for number in 1..=100 {
+        let mut terminal = Terminal::run(&home, &["validate"], 24, 100);
+        let code = terminal.ends().code();
+        let printed = terminal.printed.replace('\r', "");
+        let lines: Vec<&str> = printed.lines().skip_while(|line| !line.ends_with("first line")).collect();
+        let expect = (1..=400).map(|n| n.to_string()).chain(["last line".to_owned()]);
+        assert!(lines[1..].iter().copied().eq(expect), "run {number}: {printed}");
+        assert_eq!(code, Some(0), "run {number}");
+    }
+}
+
+#[test]
+fn runs_without_a_terminal_lose_nothing_either() {
+    let home = Home::with_tool("validate", "echo first line; seq 1 400; echo last line; exit 0");
+    let expect: String = (1..=400).map(|n| format!("{n}\n")).collect();
+    for number in 1..=40 {
+        assert_eq!(home.ok(&["validate"]), format!("first line\n{expect}last line\n"), "run {number}");
+    }
+}
+
+#[test]
+fn knoll_is_a_plugin_of_kubectl() {
+    let home = Home::with_workspace();
+    let bin = home.folder.path().join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_knoll"), bin.join("kubectl-knoll")).unwrap();
+    let kubectl = |words: &[&str]| {
+        let output = std::process::Command::new("kubectl")
+            .arg("knoll")
+            .args(words)
+            .env_clear()
+            .envs(home.environment())
+            .current_dir(home.module())
+            .output()
+            .unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status.code())
+    };
+    assert!(kubectl(&["plan", "--help"]).0.contains("Usage: kubectl knoll plan"));
+    assert_eq!(kubectl(&["workspace", "list", "-o", "name"]).0, "workspace.knoll.dev/net\n");
+    assert_eq!(kubectl(&["plan", "-detailed-exitcode"]).1, Some(2));
+}
+
+#[test]
+fn shells_complete_commands_and_live_names() {
+    let home = Home::with_workspace();
+    assert!(home.ok(&["completion", "bash"]).contains("KNOLL_COMPLETE"));
+    assert!(home.ok(&["completion", "zsh"]).contains("#compdef knoll"));
+    assert!(home.ok(&["completion", "fish"]).contains("complete"));
+    let complete = |words: &[&str]| {
+        let mut command = home.command(&["--", "knoll"]);
+        command.args(words).env("KNOLL_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        command.env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_COMPLETE_SPACE", "false").env("_CLAP_IFS", "\n");
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(complete(&["pl"]).lines().any(|line| line == "plan"));
+    assert_eq!(complete(&["workspace", "select", "n"]), "net");
+    assert_eq!(complete(&["plan", "-w", "n"]), "net");
+    home.ok(&["plan"]);
+    assert_eq!(complete(&["run", "show", ""]).lines().next(), home.runs().first().map(String::as_str));
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let home = Home::empty();
+    home.ok(&["man", "pages"]);
+    let page = std::fs::read_to_string(home.module().join("pages/knoll-plan.1")).unwrap();
+    assert!(page.contains("knoll\\-plan") || page.contains("knoll-plan"), "{page}");
+    assert!(home.module().join("pages/knoll-workspace-new.1").is_file());
+}
+
+#[test]
+fn a_watch_prints_what_changes() {
+    use std::io::{BufRead, BufReader};
+    let home = Home::with_workspace();
+    let mut child = home.command(&["watch"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The first run may be there before the watch is: the second one is not.
+    home.ok(&["plan"]);
+    home.ok(&["plan"]);
+    let run = home.runs().pop().unwrap();
+    let seen = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with(&run) && line.ends_with("Succeeded")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(seen.is_some());
+    let mut terminal = Terminal::run(&home, &["watch"], 24, 100);
+    terminal.sees("NAME");
+    terminal.sees(&run);
+    terminal.types("\x03");
+    assert_eq!(terminal.ends().code(), Some(0));
+}
+
+#[test]
+fn states_are_kept_compared_brought_back_and_pushed() {
+    let home = Home::with_workspace();
+    assert!(home.fails(&["state", "pull"]).contains("has no state yet"));
+    home.ok(&["apply", "-auto-approve", "-var", "word=one"]);
+    let one = home.ok(&["state", "pull"]);
+    let first: serde_json::Value = serde_json::from_str(&one).unwrap();
+    let serial = first["serial"].as_u64().unwrap().to_string();
+    home.ok(&["apply", "-auto-approve", "-var", "word=two"]);
+    let history = home.ok(&["state", "history", "-o", "name"]);
+    assert!(history.lines().any(|line| line == serial), "{history}");
+    assert_eq!(home.ok(&["state", "pull", "--serial", &serial]), one);
+    let output = home.call(&["state", "diff", &serial]);
+    let diff = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(diff.contains("~ output.word\n    - \"one\"\n    + \"two\"\n"), "{diff}");
+
+    assert!(home.fails(&["state", "rollback", &serial]).contains("--yes"));
+    assert!(home.fails(&["state", "rollback", "999", "--yes"]).contains("keeps no state of serial 999"));
+    assert!(home.ok(&["state", "rollback", &serial, "--yes"]).contains(&format!("Restored serial {serial}")));
+    assert_eq!(home.ok(&["output", "-raw", "word"]), "one");
+
+    let file = home.module().join("moved.json");
+    let mut state: serde_json::Value = serde_json::from_str(&home.ok(&["state", "pull"])).unwrap();
+    state["serial"] = (state["serial"].as_u64().unwrap() + 5).into();
+    state["outputs"]["word"]["value"] = "pushed".into();
+    std::fs::write(&file, state.to_string()).unwrap();
+    home.ok(&["state", "push", file.to_str().unwrap()]);
+    assert_eq!(home.ok(&["output", "-raw", "word"]), "pushed");
+    std::fs::write(&file, "[]").unwrap();
+    assert!(home.fails(&["state", "push", file.to_str().unwrap()]).contains("is no state of terraform's"));
+}

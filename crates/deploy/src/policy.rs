@@ -1,0 +1,56 @@
+//! The policy that makes an Approval say who really made it.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation,
+};
+use knoll_api::names::GROUP;
+
+use crate::{Manifest, operator::metadata};
+
+/// The name of the policy and of its binding.
+const NAME: &str = "knoll-approvals";
+
+/// The policy, and the binding that puts it into force everywhere.
+pub fn manifests() -> Vec<Manifest> {
+    let strings = |words: &[&str]| Some(words.iter().map(|&word| word.to_owned()).collect());
+    // The spec of an Approval never changes, so what was true when it was created stays true.
+    let created = NamedRuleWithOperations {
+        api_groups: strings(&[GROUP]),
+        api_versions: strings(&["*"]),
+        operations: strings(&["CREATE"]),
+        resources: strings(&["approvals"]),
+        ..NamedRuleWithOperations::default()
+    };
+    let honest = Validation {
+        expression: "object.spec.by == request.userInfo.username".to_owned(),
+        message: Some("write your own user name into spec.by, as `kubectl auth whoami` shows it".to_owned()),
+        message_expression: Some(
+            "'write your own user name, ' + request.userInfo.username + ', into spec.by: an approval is of whoever makes it'"
+                .to_owned(),
+        ),
+        reason: Some("Forbidden".to_owned()),
+    };
+    let policy = ValidatingAdmissionPolicy {
+        metadata: metadata(NAME, None),
+        spec: Some(ValidatingAdmissionPolicySpec {
+            failure_policy: Some("Fail".to_owned()),
+            match_constraints: Some(MatchResources {
+                resource_rules: Some(vec![created]),
+                ..MatchResources::default()
+            }),
+            validations: Some(vec![honest]),
+            ..ValidatingAdmissionPolicySpec::default()
+        }),
+        status: None,
+    };
+    let binding = ValidatingAdmissionPolicyBinding {
+        metadata: metadata(NAME, None),
+        spec: Some(ValidatingAdmissionPolicyBindingSpec {
+            policy_name: Some(NAME.to_owned()),
+            validation_actions: strings(&["Deny"]),
+            ..ValidatingAdmissionPolicyBindingSpec::default()
+        }),
+    };
+    vec![Manifest::of(&policy), Manifest::of(&binding)]
+}

@@ -1,0 +1,242 @@
+//! The cluster under the tests.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+
+use crate::{Namespace, Said};
+
+/// Where the operator of a real cluster is.
+const OPERATOR: [&str; 2] = ["--namespace", "knoll-system"];
+
+/// A cluster with Knoll in it, and the programs to use it with.
+#[derive(Debug)]
+pub struct World {
+    knoll: PathBuf,
+    kubeconfig: PathBuf,
+    /// A folder for what programs keep between calls.
+    home: PathBuf,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Embedded {
+        data: PathBuf,
+        port: String,
+        /// Ends the cluster when this process ends, however it ends: it waits for the end of its input.
+        _keeper: Child,
+    },
+    Real,
+}
+
+impl World {
+    /// The cluster that all tests of this program share.
+    ///
+    /// # Panics
+    /// When there is none, with what to do about it.
+    pub fn get() -> &'static World {
+        static WORLD: OnceLock<World> = OnceLock::new();
+        WORLD.get_or_init(|| {
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let knoll = knoll();
+            match std::env::var("KNOLL_E2E").as_deref() {
+                Err(_) | Ok("" | "embedded") => Self::embedded(knoll),
+                Ok("real") => Self::real(knoll),
+                Ok(other) => panic!("KNOLL_E2E is `{other}`: write `embedded` or `real`"),
+            }
+        })
+    }
+
+    fn embedded(knoll: PathBuf) -> Self {
+        // Kept until the keeper takes it away.
+        let home = tempfile::Builder::new().prefix("knoll-e2e-").tempdir().unwrap().keep();
+        let data = home.join("data");
+        let up = |port: &str| up(&knoll, &data, port);
+        up("0");
+        let kubeconfig = data.join("kubeconfig");
+        let config: Value = serde_json::from_str(&std::fs::read_to_string(&kubeconfig).unwrap()).unwrap();
+        let server = config["clusters"][0]["cluster"]["server"].as_str().unwrap_or_default();
+        let port = server.rsplit(':').next().unwrap_or_default().to_owned();
+        let script = r#"cat > /dev/null; "$0" down --data-dir "$1/data"; rm -rf "$1""#;
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", script]).arg(&knoll).arg(&home);
+        let keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        World { knoll, kubeconfig, home, kind: Kind::Embedded { data, port, _keeper: keeper } }
+    }
+
+    fn real(knoll: PathBuf) -> Self {
+        let kubeconfig = std::env::var_os("KNOLL_E2E_KUBECONFIG").map(PathBuf::from);
+        let kubeconfig = kubeconfig.expect("KNOLL_E2E=real needs KNOLL_E2E_KUBECONFIG, the kubeconfig of a cluster");
+        let home = std::env::temp_dir().join(format!("knoll-e2e-{}", std::process::id()));
+        std::fs::create_dir_all(&home).unwrap();
+        let world = World { knoll, kubeconfig, home, kind: Kind::Real };
+        let operator = world.kubectl(&[&OPERATOR[..], &["get", "deployment", "knoll-operator"]].concat());
+        assert_eq!(
+            operator.code,
+            Some(0),
+            "the cluster has no Knoll, `knoll install` installs it: {}",
+            operator.stderr
+        );
+        world
+    }
+
+    /// Whether it is a real cluster; for what a cluster *is*, never for what Knoll does in it.
+    pub fn is_real(&self) -> bool {
+        matches!(self.kind, Kind::Real)
+    }
+
+    /// A client of the administrator, for the runtime of the test that asks.
+    ///
+    /// # Panics
+    /// When the kubeconfig cannot be used.
+    pub async fn client(&self) -> Client {
+        let config = Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        Client::try_from(config).unwrap()
+    }
+
+    /// A new namespace, which goes with the value.
+    pub async fn namespace(&'static self) -> Namespace {
+        Namespace::new(self).await
+    }
+
+    /// Calls kubectl as the administrator.
+    #[track_caller]
+    pub fn kubectl(&self, words: &[&str]) -> Said {
+        self.kubectl_with("", words)
+    }
+
+    /// Calls kubectl with this on its standard input.
+    #[track_caller]
+    pub fn kubectl_with(&self, input: &str, words: &[&str]) -> Said {
+        let mut command = Command::new("kubectl");
+        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(self.home.join("kube-cache"));
+        Said::by(command.args(words), input)
+    }
+
+    /// Calls knoll as the administrator, in a folder.
+    #[track_caller]
+    pub fn knoll_in(&self, folder: &Path, words: &[&str]) -> Said {
+        let mut command = Command::new(&self.knoll);
+        let own = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KNOLL_"));
+        for (name, _) in own {
+            command.env_remove(name);
+        }
+        command.args(words).current_dir(folder).env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.home);
+        Said::by(&mut command, "")
+    }
+
+    /// Calls knoll as the administrator.
+    #[track_caller]
+    pub fn knoll(&self, words: &[&str]) -> Said {
+        self.knoll_in(&self.home, words)
+    }
+
+    /// What Prometheus would read.
+    ///
+    /// # Panics
+    /// When nothing answers.
+    pub fn metrics(&self) -> String {
+        match &self.kind {
+            Kind::Embedded { .. } => {
+                let port = ["-n", "kube-system", "get", "configmap", "knoll-hub", "-o", "jsonpath={.data.metricsPort}"];
+                let port = self.kubectl(&port).ok().parse().unwrap();
+                get(port, "/metrics")
+            }
+            Kind::Real => {
+                let pods =
+                    [&OPERATOR[..], &["get", "pods", "-l", "app.kubernetes.io/name=knoll", "-o", "name"]].concat();
+                let pods = self.kubectl(&pods).ok();
+                let path = |pod: &str| {
+                    let name = pod.rsplit('/').next().unwrap_or_default();
+                    format!("/api/v1/namespaces/knoll-system/pods/{name}:8080/proxy/metrics")
+                };
+                pods.lines().map(|pod| self.kubectl(&["get", "--raw", &path(pod)]).ok()).collect()
+            }
+        }
+    }
+
+    /// Ends the operator and the hub as a crash does; they come back by themselves.
+    ///
+    /// # Panics
+    /// When they cannot be ended, or do not come back.
+    pub fn crash_the_operator(&self) {
+        match &self.kind {
+            Kind::Embedded { data, port, .. } => {
+                let pid = std::fs::read_to_string(data.join("knoll.pid")).unwrap();
+                let _ = Said::by(Command::new("kill").args(["-9", pid.trim()]), "").ok();
+                // The folder is free as soon as the system has ended the process.
+                up(&self.knoll, data, port);
+            }
+            Kind::Real => {
+                let words = ["delete", "pods", "-l", "app.kubernetes.io/name=knoll", "--force", "--grace-period=0"];
+                let _ = self.kubectl(&[&OPERATOR[..], &words].concat()).ok();
+            }
+        }
+    }
+
+    /// The last lines that the operator wrote.
+    pub(crate) fn operator_log(&self) -> String {
+        match &self.kind {
+            Kind::Embedded { data, .. } => {
+                let log = std::fs::read_to_string(data.join("knoll.log")).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
+                lines[lines.len().saturating_sub(30)..].join("\n")
+            }
+            Kind::Real => {
+                let words = ["logs", "-l", "app.kubernetes.io/name=knoll", "--tail", "30"];
+                self.kubectl(&[&OPERATOR[..], &words].concat()).stdout
+            }
+        }
+    }
+}
+
+/// Starts the embedded cluster; the folder may still be held for a moment by one that was killed.
+fn up(knoll: &Path, data: &Path, port: &str) {
+    let deadline = std::time::Instant::now() + crate::PATIENCE;
+    loop {
+        let mut command = Command::new(knoll);
+        command.args(["up", "--detach", "--port", port, "--data-dir"]).arg(data);
+        let said = Said::by(&mut command, "").ok();
+        if said.starts_with("Started") {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "`knoll up` does not start: {said}");
+    }
+}
+
+/// The program under test.
+fn knoll() -> PathBuf {
+    if let Some(path) = std::env::var_os("KNOLL_BIN") {
+        let path = PathBuf::from(path);
+        assert!(path.is_file(), "KNOLL_BIN is `{}`, and there is no such program", path.display());
+        return path;
+    }
+    // Test programs lie in `deps`, beside which cargo puts the others.
+    let here = std::env::current_exe().unwrap();
+    let beside = here.ancestors().nth(2).unwrap().join("knoll");
+    assert!(
+        beside.is_file(),
+        "there is no `{}`: build it with `cargo build -p knoll`, or name one with KNOLL_BIN",
+        beside.display()
+    );
+    beside
+}
+
+/// The body of an answer on loopback.
+fn get(port: u16, path: &str) -> String {
+    use std::io::Read;
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(" 200 "), "{head}");
+    body.to_owned()
+}

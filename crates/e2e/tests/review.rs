@@ -1,0 +1,81 @@
+//! A person decides on the exact bytes of a plan, and nobody lies about who it was.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use knoll_api::approval::Approval;
+use knoll_api::run::{Run, RunPhase};
+use knoll_api::workspace::Workspace;
+use knoll_e2e::manifests::{MODULE, approval, inline, run, workspace};
+use knoll_e2e::{Namespace, World};
+
+/// A Run that waits for a decision, and the digest of its plan.
+async fn waiting(namespace: &Namespace, name: &str) -> String {
+    namespace.create(&workspace("w"));
+    namespace.create(&format!("{}  approval: Manual\n", run(name, "w", &inline(MODULE))));
+    let status = namespace.run_in(name, RunPhase::Review).await.status.unwrap();
+    assert_eq!(status.plan.unwrap().add, 1);
+    status.review_digest.unwrap()
+}
+
+fn resources(workspace: &Workspace) -> u32 {
+    workspace.status.as_ref().and_then(|status| status.state.as_ref()).map_or(0, |state| state.resources)
+}
+
+#[tokio::test]
+async fn what_was_approved_is_applied() {
+    let namespace = World::get().namespace().await;
+    let digest = waiting(&namespace, "change").await;
+    assert_eq!(resources(&namespace.api::<Workspace>().get("w").await.unwrap()), 0);
+
+    let ann = namespace.person("ann", &["knoll-approver"]);
+    let decision = approval("approve", "change", &digest, "Approve", &ann.user);
+    let _ = ann.kubectl_with(&decision, &["create", "-f", "-"]).ok();
+    let status = namespace.run_in("change", RunPhase::Succeeded).await.status.unwrap();
+    assert_eq!(status.plan.unwrap().digest, Some(digest), "the plan that was approved is the one that was applied");
+    assert_eq!(status.decision.unwrap().by, ann.user);
+    namespace.until::<Workspace>("w", "had the resource", |workspace| resources(workspace) == 1).await;
+}
+
+#[tokio::test]
+async fn what_was_discarded_is_not() {
+    let namespace = World::get().namespace().await;
+    let digest = waiting(&namespace, "change").await;
+    let ann = namespace.person("ann", &["knoll-approver"]);
+    let _ =
+        ann.kubectl_with(&approval("discard", "change", &digest, "Discard", &ann.user), &["create", "-f", "-"]).ok();
+    namespace.run_in("change", RunPhase::Discarded).await;
+    assert_eq!(resources(&namespace.api::<Workspace>().get("w").await.unwrap()), 0);
+}
+
+#[tokio::test]
+async fn an_approval_of_something_else_has_no_effect_and_says_so() {
+    let namespace = World::get().namespace().await;
+    let digest = waiting(&namespace, "change").await;
+    let ann = namespace.person("ann", &["knoll-approver"]);
+    let other = format!("sha256:{}", "0".repeat(64));
+    let _ = ann.kubectl_with(&approval("wrong", "change", &other, "Approve", &ann.user), &["create", "-f", "-"]).ok();
+    let told = |approval: &Approval| {
+        let conditions = approval.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|condition| condition.reason == "DigestMismatch")
+    };
+    namespace.until::<Approval>("wrong", "was told", told).await;
+    let run: Run = namespace.api().get("change").await.unwrap();
+    assert_eq!(run.status.unwrap().phase, RunPhase::Review);
+
+    let _ = ann.kubectl_with(&approval("right", "change", &digest, "Approve", &ann.user), &["create", "-f", "-"]).ok();
+    namespace.run_in("change", RunPhase::Succeeded).await;
+}
+
+#[tokio::test]
+async fn nobody_approves_in_the_name_of_another() {
+    let namespace = World::get().namespace().await;
+    let digest = waiting(&namespace, "change").await;
+    let liar = namespace.person("liar", &["knoll-approver"]);
+    let said =
+        liar.kubectl_with(&approval("lie", "change", &digest, "Approve", "ann"), &["create", "-f", "-"]).refused();
+    assert!(said.contains("knoll-approvals") && said.contains(&liar.user), "{said}");
+    // An administrator is no exception.
+    let said = namespace.kubectl_with(&approval("lie", "change", &digest, "Approve", "ann"), &["create", "-f", "-"]);
+    assert!(said.refused().contains("spec.by"));
+    let run: Run = namespace.api().get("change").await.unwrap();
+    assert_eq!(run.status.unwrap().phase, RunPhase::Review);
+}

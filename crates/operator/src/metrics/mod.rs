@@ -1,0 +1,181 @@
+//! What the operator counts and measures, for Prometheus.
+//!
+//! *Guarantee.* Every label is one of a few words that the code knows: no name, and no value, that a user gave.
+
+mod process;
+mod requests;
+mod runs;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::jiff::SignedDuration;
+use knoll_api::{
+    names::condition,
+    run::{RunPhase, RunStatus},
+    step::StepState,
+};
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text},
+    metrics::{
+        counter::Counter,
+        family::{Family, MetricConstructor},
+        histogram::Histogram,
+        info::Info,
+    },
+    registry::Registry,
+};
+
+use crate::context::{Caches, Transition};
+
+pub use requests::{Counted, counted};
+
+/// The media type of what [`Metrics::text`] gives.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Upper bounds of the buckets for waits and steps, in seconds: terraform takes from a moment to hours.
+const SECONDS: [f64; 14] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0, 300.0, 900.0, 3600.0, 14400.0];
+
+/// All of the operator's metrics. A clone counts in the same place.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    requests: requests::Requests,
+    reconciles: Family<ControllerLabels, Counter>,
+    reconcile_errors: Family<ControllerLabels, Counter>,
+    queue_wait: Histogram,
+    steps: Family<StepLabels, Histogram, Buckets>,
+    runs: runs::Source,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ControllerLabels {
+    controller: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StepLabels {
+    step: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug)]
+struct Buckets;
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(SECONDS)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let metrics = Self {
+            registry: Arc::default(),
+            requests: requests::Requests::default(),
+            reconciles: Family::default(),
+            reconcile_errors: Family::default(),
+            queue_wait: Histogram::new(SECONDS),
+            steps: Family::new_with_constructor(Buckets),
+            runs: runs::Source::default(),
+        };
+        let Self { registry: _, requests, reconciles, reconcile_errors, queue_wait, steps, runs } = metrics.clone();
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("knoll_build", "The Knoll that runs", build);
+        requests.register(&mut registry);
+        registry.register("knoll_reconciles", "Reconciles that have ended, well or not", reconciles);
+        registry.register(
+            "knoll_reconcile_errors",
+            "Reconciles that have failed and are tried again",
+            reconcile_errors,
+        );
+        registry.register(
+            "knoll_queue_wait_seconds",
+            "From the creation of a Run, or from its approval, to its first pod",
+            queue_wait,
+        );
+        registry.register(
+            "knoll_step_duration_seconds",
+            "How long the steps of Runs took; counted when the Run ends",
+            steps,
+        );
+        registry.register_collector(Box::new(runs));
+        registry.register_collector(Box::new(process::Process));
+        Self { registry: Arc::new(registry), ..metrics }
+    }
+}
+
+impl Metrics {
+    /// Everything, as Prometheus reads it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing into a string fails only when a metric does not know how to write itself.
+        if let Err(error) = text::encode(&mut text, &self.registry) {
+            tracing::error!(%error, "the metrics cannot be written");
+        }
+        text
+    }
+
+    /// A reconcile of this controller has ended.
+    pub(crate) fn reconciled(&self, controller: &str, failed: bool) {
+        let labels = ControllerLabels { controller: controller.to_owned() };
+        self.reconciles.get_or_create(&labels).inc();
+        // Made with the first reconcile, so that there is a zero to compare with.
+        self.reconcile_errors.get_or_create(&labels).inc_by(failed.into());
+    }
+
+    /// From now on the gauges show what these caches hold.
+    pub(crate) fn show(&self, caches: &Caches) {
+        self.runs.set(Some(caches.clone()));
+    }
+
+    /// From now on another process knows.
+    pub(crate) fn hide(&self) {
+        self.runs.set(None);
+    }
+
+    /// A run has gone from one phase to another.
+    pub(crate) fn run_changed(&self, transition: &Transition, status: &RunStatus) {
+        let waited = matches!(transition.before.phase, RunPhase::Pending | RunPhase::Queued);
+        if waited && let Some(started) = &status.started_at {
+            let wait = since(transition, status).map(|since| seconds(started.0.duration_since(since)));
+            self.queue_wait.observe(wait.unwrap_or_default());
+        }
+        if !status.phase.is_finished() {
+            return;
+        }
+        for step in &status.steps {
+            if let (Some(started), Some(finished)) = (&step.started_at, &step.finished_at) {
+                let labels = StepLabels { step: step.name.as_str(), outcome: outcome(step.state) };
+                self.steps.get_or_create(&labels).observe(seconds(finished.0.duration_since(started.0)));
+            }
+        }
+    }
+}
+
+/// Since when a run has waited for its turn: a command that had to be approved could not queue before.
+fn since(transition: &Transition, status: &RunStatus) -> Option<Timestamp> {
+    let approved = status.conditions.iter().find(|c| c.type_ == condition::APPROVED && c.status == "True");
+    transition.since.max(approved.map(|condition| condition.last_transition_time.0))
+}
+
+/// Clocks of two machines may disagree; nothing took less than no time.
+fn seconds(duration: SignedDuration) -> f64 {
+    duration.as_secs_f64().max(0.0)
+}
+
+fn outcome(state: StepState) -> &'static str {
+    match state {
+        StepState::Running => "Running",
+        StepState::Waiting => "Waiting",
+        StepState::Succeeded => "Succeeded",
+        StepState::Failed => "Failed",
+        StepState::Skipped => "Skipped",
+        StepState::Cancelled => "Cancelled",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! `cargo xtask bench`: starts what is measured, in a release build, and lets `crates/bench` measure it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Subcommand;
+
+use crate::cluster::ApiServer;
+use crate::progress::{cargo, command, phase, root, status};
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// The embedded API server beside kube-apiserver with etcd
+    Api {
+        /// What `knoll-bench api` is told, such as `--rounds 5`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
+}
+
+/// Measures.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    phase("building knoll and its benchmarks", || {
+        command(&cargo(), &["build", "--release", "--package", "knoll", "--package", "knoll-bench", "--bins"])
+    })?;
+    let built = root().join("target/release");
+    match &arguments.bench {
+        Bench::Api { rest } => api(&built, rest),
+    }
+}
+
+fn api(built: &Path, rest: &[String]) -> anyhow::Result<()> {
+    let real = phase("starting etcd and kube-apiserver", || ApiServer::start("bench"))?;
+    let embedded = phase("starting the embedded cluster", || Embedded::start(built))?;
+    let mut bench = Command::new(built.join("knoll-bench"));
+    bench
+        .arg("api")
+        .arg("--embedded")
+        .arg(embedded.folder.join("kubeconfig"))
+        .args(["--embedded-processes", &embedded.process])
+        .args(["--embedded-start", &milliseconds(embedded.start)])
+        .arg("--real")
+        .arg(real.kubeconfig())
+        .args(["--real-processes", &real.processes.iter().map(i32::to_string).collect::<Vec<_>>().join(",")])
+        .args(["--real-start", &milliseconds(real.start)])
+        .args(rest);
+    status(&mut bench)
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64() * 1000.0)
+}
+
+/// A new embedded cluster. It ends, and its folder with it, when this is dropped.
+struct Embedded {
+    knoll: PathBuf,
+    folder: PathBuf,
+    process: String,
+    start: Duration,
+}
+
+impl Embedded {
+    fn start(built: &Path) -> anyhow::Result<Self> {
+        // On the same disk as the other server, so that both write to the same.
+        let folder = crate::cluster::user_cache()?.join("knoll/bench-embedded");
+        let mut cluster = Self { knoll: built.join("knoll"), folder, process: String::new(), start: Duration::ZERO };
+        cluster.end();
+        let begun = Instant::now();
+        status(
+            Command::new(&cluster.knoll).args(["up", "--detach", "--port", "0", "--data-dir"]).arg(&cluster.folder),
+        )?;
+        cluster.start = begun.elapsed();
+        let file = cluster.folder.join("knoll.pid");
+        let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        text.trim().clone_into(&mut cluster.process);
+        Ok(cluster)
+    }
+
+    fn end(&self) {
+        if self.folder.exists() {
+            let _ = Command::new(&self.knoll).args(["down", "--data-dir"]).arg(&self.folder).status();
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,148 @@
+//! `cargo xtask image`: the images that Knoll runs from, made without Docker and without a registry.
+
+pub mod archive;
+mod contents;
+pub mod elf;
+mod tofu;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::cluster::{self, Place, Runtime};
+use crate::needs;
+use crate::progress::{cargo, phase, root, status};
+
+use archive::Image;
+
+/// The image of a shell with its tools, for tests.
+const BOX_IMAGE: &str = "knoll/box:1";
+
+/// Which images, and where they go.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Builds Knoll quickly rather than to be quick
+    #[arg(long)]
+    dev: bool,
+    /// Also the image of OpenTofu, which is built from source once (3 minutes)
+    #[arg(long)]
+    tofu: bool,
+    /// Fails when there is no node to load the images into; without it they are loaded if a node runs
+    #[arg(long)]
+    load: bool,
+    /// The cluster whose node gets the images [default: default]
+    #[arg(long)]
+    name: Option<String>,
+}
+
+/// Builds the images quickly and loads them into a node.
+pub fn load_for_tests(place: &Place) -> anyhow::Result<()> {
+    run(&Arguments {
+        dev: true,
+        tofu: false,
+        load: true,
+        name: (place.name != cluster::DEFAULT_NAME).then(|| place.name.clone()),
+    })
+}
+
+/// Builds the images and loads them.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let place = Place::of(arguments.name.as_deref())?;
+    let runtime = Runtime::of(&place)?;
+    if arguments.load && runtime.is_none() {
+        bail!("no node runs in {}: run `cargo xtask cluster up --node`", place.folder.display());
+    }
+    let busybox = cluster::busybox()
+        .context("a static busybox is needed for the shell of the images: install the package `busybox-static`")?;
+    let folder = target().join("images");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+
+    let publish = |image: &Image| {
+        let path = folder.join(format!("{}.tar", file_name(&image.name)));
+        phase(&format!("image {}", image.name), || {
+            image.write(&path)?;
+            runtime.as_ref().map_or(Ok(()), |runtime| runtime.import(&path))
+        })
+    };
+    publish(&contents::shell(BOX_IMAGE, &busybox)?)?;
+    match needs::find("terraform") {
+        Some(terraform) => {
+            elf::check_static(&terraform)?;
+            let name = format!("hashicorp/terraform:{}", version_of_terraform(&terraform)?);
+            publish(&contents::tool(&name, &terraform, &busybox)?)?;
+        }
+        None => println!("`terraform` is not on the PATH: its image is left out"),
+    }
+    if arguments.tofu || tofu::built()?.is_some() {
+        let name = format!("opentofu/opentofu:{}", tofu::VERSION);
+        publish(&contents::tool(&name, &tofu::ensure()?, &busybox)?)?;
+    }
+    publish(&knoll(arguments.dev)?)?;
+    println!("The images are in {}", folder.display());
+    match runtime {
+        Some(_) => println!("They are loaded into the node of {}", place.folder.display()),
+        None => println!(
+            "No node runs, so they were loaded nowhere: `ctr -n k8s.io images import FILE` or `docker load -i FILE` does it"
+        ),
+    }
+    Ok(())
+}
+
+/// The image that holds a pod's namespaces on the node of `cargo xtask cluster`.
+pub fn pause(name: &str, busybox: &Path) -> Image {
+    contents::pause(name, busybox)
+}
+
+/// Builds the static binary, and the image that has it.
+fn knoll(dev: bool) -> anyhow::Result<Image> {
+    let host = host()?;
+    if !host.contains("linux") {
+        bail!("images are for Linux, and this machine is {host}: build with the Dockerfile instead");
+    }
+    phase("building a static knoll", || {
+        let mut build = Command::new(cargo());
+        build.args(["build", "--package", "knoll", "--bin", "knoll", "--target", &host]).current_dir(root());
+        if !dev {
+            build.arg("--release");
+        }
+        // With a target of its own the flags reach what runs in the image, and not what runs during the build.
+        build.env("RUSTFLAGS", "-C target-feature=+crt-static").env_remove("CARGO_ENCODED_RUSTFLAGS");
+        status(&mut build)
+    })?;
+    let binary = target().join(&host).join(if dev { "debug" } else { "release" }).join("knoll");
+    elf::check_static(&binary)?;
+    Ok(contents::knoll(&format!("knoll/knoll:{}", env!("CARGO_PKG_VERSION")), &binary))
+}
+
+/// The platform that this machine's compiler builds for.
+fn host() -> anyhow::Result<String> {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    let output = Command::new(rustc).arg("-vV").output().context("cannot start rustc")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let host = text.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not name its host")?;
+    Ok(host.to_owned())
+}
+
+/// The folder that cargo builds into.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
+}
+
+fn version_of_terraform(terraform: &Path) -> anyhow::Result<String> {
+    let output = Command::new(terraform)
+        .args(["version", "-json"])
+        // Otherwise it asks its makers for a newer one.
+        .env("CHECKPOINT_DISABLE", "1")
+        .env_remove("TF_CLI_CONFIG_FILE")
+        .output()
+        .context("cannot start terraform")?;
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let version = answer["terraform_version"].as_str();
+    Ok(version.context("`terraform version -json` does not name its version")?.to_owned())
+}
+
+fn file_name(image: &str) -> String {
+    image.replace(['/', ':'], "-")
+}
