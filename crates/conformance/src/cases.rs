@@ -11,7 +11,6 @@ use crate::scenario::{Scenario, Step};
 /// One case. Whether it is accepted is for other tests to say; here both servers must say the same.
 #[derive(Deserialize)]
 struct Case {
-    name: String,
     object: Option<Value>,
     create: Option<Value>,
     update: Option<Value>,
@@ -50,11 +49,9 @@ fn steps(case: &Case, plurals: &[(String, String)]) -> Vec<Step> {
     let plural = plurals.iter().find(|(kind, _)| first["kind"] == kind.as_str()).map_or("", |(_, plural)| plural);
     let root = format!("/apis/{}/namespaces/${{ns}}/{plural}", text(&first["apiVersion"]));
     let named = format!("{root}/{}", text(&first["metadata"]["name"]));
-    // Scenarios fill in `${NAME}`; a case means what it says.
-    let literal = |value: &Value| -> Option<String> { Some(value.to_string()) };
     let step = |request: String, body: Option<&Value>| Step {
         request: Some(request),
-        text: body.and_then(literal),
+        text: body.map(Value::to_string),
         media: body.map(|_| "application/json".to_owned()),
         save: if body.is_some() {
             [("rv".to_owned(), "/metadata/resourceVersion".to_owned())].into()
@@ -70,6 +67,5 @@ fn steps(case: &Case, plurals: &[(String, String)]) -> Vec<Step> {
         steps.push(step(format!("PUT {named}"), Some(&update)));
     }
     steps.push(step(format!("DELETE {named}"), None));
-    let _ = &case.name;
     steps
 }

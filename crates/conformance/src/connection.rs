@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// One API server.
 #[derive(Clone)]
 pub struct Connection {
+    /// Host and port of the server.
+    pub host: String,
     admin: Client,
     nobody: Client,
 }
@@ -66,10 +68,11 @@ impl Connection {
             .context("the kubeconfig's current context cannot be used")?;
         // An answer that tells the client to come back later is an answer.
         config.default_retry = false;
+        let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let mut bare = config.clone();
         bare.auth_info = AuthInfo::default();
         let build = |config| -> anyhow::Result<Client> { Ok(ClientBuilder::try_from(config)?.build()) };
-        Ok(Self { admin: build(config)?, nobody: build(bare)? })
+        Ok(Self { host, admin: build(config)?, nobody: build(bare)? })
     }
 
     async fn start(&self, outgoing: &Outgoing) -> anyhow::Result<http::Response<Body>> {

@@ -61,7 +61,9 @@ impl Names {
     pub fn normalize(&mut self, value: &Value) -> Value {
         self.learn(value);
         let mut out = value.clone();
-        sort_causes(&mut out["body"]);
+        if let Some(body) = out.get_mut("body") {
+            sort_causes(body);
+        }
         self.value(&mut out, "", false);
         out
     }

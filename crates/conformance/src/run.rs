@@ -94,11 +94,10 @@ impl Suite {
         for (name, value) in &scenario.vars {
             variables.set(name, value.clone());
         }
-        let side = |connection: &Connection| Side {
-            connection: connection.clone(),
-            variables: variables.clone(),
-            names: Names::default(),
-            watches: HashMap::new(),
+        let side = |connection: &Connection| {
+            let mut names = Names::default();
+            names.own(&connection.host, "<host>");
+            Side { connection: connection.clone(), variables: variables.clone(), names, watches: HashMap::new() }
         };
         let (mut ours, mut theirs) = (side(&self.ours), side(&self.theirs));
         let prepared = tokio::join!(prepare(&ours.connection, &namespace), prepare(&theirs.connection, &namespace));

@@ -79,6 +79,7 @@ pub fn apply(
     writer: &Writer<'_>,
     force: bool,
 ) -> Result<Value, ApplyError> {
+    precheck(live, applied, schema, writer, text(applied, "/kind"))?;
     let empty;
     let live_or_empty = match live {
         Some(live) => live,
@@ -183,7 +184,7 @@ pub fn precheck(
     }
     let (api_version, kind) = (text(applied, "/apiVersion"), text(applied, "/kind"));
     let other_kind = live.is_some_and(|live| text(live, "/kind") != kind) || kind != expected;
-    if api_version != writer.api_version || other_kind {
+    if api_version != writer.api_version || other_kind || kind.is_empty() {
         return Err(ApplyError::Invalid(format!("invalid object type: {}", kind_text(api_version, kind))));
     }
     if applied.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(|entries| !entries.is_empty()) {

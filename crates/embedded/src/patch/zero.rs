@@ -45,6 +45,8 @@ pub fn object(api_version: &str, kind: &str) -> Value {
         ("batch/v1", "CronJob") => json!({
             "spec": {"schedule": "", "jobTemplate": {"metadata": {}, "spec": {"template": template()}}}, "status": {}
         }),
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => json!({"spec": {}, "status": {}}),
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => json!({"spec": {}}),
         ("events.k8s.io/v1", "Event") => json!({
             "eventTime": null, "regarding": {}, "deprecatedSource": {}, "deprecatedFirstTimestamp": null,
             "deprecatedLastTimestamp": null

@@ -16,7 +16,7 @@ pub const FOLDER: &str = "admissionregistration.k8s.io/";
 const POLICIES: &str = "admissionregistration.k8s.io/validatingadmissionpolicies/";
 const BINDINGS: &str = "admissionregistration.k8s.io/validatingadmissionpolicybindings/";
 /// What an expression may speak of.
-const VARIABLES: &[&str] = &["object", "oldObject", "request", "params", "namespaceObject", "variables"];
+pub const VARIABLES: &[&str] = &["object", "oldObject", "request", "params", "namespaceObject", "variables"];
 
 /// The policies of now, compiled.
 #[derive(Default)]
@@ -25,13 +25,23 @@ pub struct Policies(RwLock<Arc<Vec<Policy>>>);
 /// A policy with the bindings that put it into force.
 struct Policy {
     name: String,
-    rules: Vec<Value>,
+    /// `matchConstraints`
+    matching: Value,
     conditions: Vec<Compiled>,
     variables: Vec<(String, Compiled)>,
     validations: Vec<Validation>,
     /// An expression that cannot be evaluated refuses the request.
     strict: bool,
-    bindings: Vec<String>,
+    bindings: Vec<Binding>,
+}
+
+/// What puts a policy into force.
+struct Binding {
+    name: String,
+    /// `matchResources`, which narrows what the policy matches.
+    matching: Value,
+    denies: bool,
+    warns: bool,
 }
 
 type Compiled = std::result::Result<Expression, String>;
@@ -62,10 +72,7 @@ fn compile(policy: &Value, bindings: &[Value]) -> Policy {
     let spec = &policy["spec"];
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let expression = |value: &Value| Expression::compile_with(value.as_str().unwrap_or_default(), VARIABLES);
-    let denies = |binding: &&Value| {
-        binding["spec"]["policyName"] == name.as_str()
-            && list(&binding["spec"]["validationActions"]).contains(&"Deny".into())
-    };
+    let of_policy = |binding: &&Value| binding["spec"]["policyName"] == name.as_str();
     let listed = list(&spec["validations"]);
     let validations = listed.iter().map(|validation| {
         let (reason, code) = match validation["reason"].as_str() {
@@ -88,7 +95,7 @@ fn compile(policy: &Value, bindings: &[Value]) -> Policy {
         }
     });
     Policy {
-        rules: list(&spec["matchConstraints"]["resourceRules"]),
+        matching: spec["matchConstraints"].clone(),
         conditions: list(&spec["matchConditions"]).iter().map(|c| expression(&c["expression"])).collect(),
         variables: list(&spec["variables"])
             .iter()
@@ -96,35 +103,75 @@ fn compile(policy: &Value, bindings: &[Value]) -> Policy {
             .collect(),
         validations: validations.collect(),
         strict: spec["failurePolicy"] != "Ignore",
-        bindings: bindings.iter().filter(denies).map(|b| object::meta(b, "name").to_owned()).collect(),
+        bindings: bindings
+            .iter()
+            .filter(of_policy)
+            .map(|b| Binding {
+                name: object::meta(b, "name").to_owned(),
+                matching: b["spec"]["matchResources"].clone(),
+                denies: list(&b["spec"]["validationActions"]).contains(&"Deny".into()),
+                warns: list(&b["spec"]["validationActions"]).contains(&"Warn".into()),
+            })
+            .collect(),
         name,
     }
 }
 
-impl Policy {
-    fn matches(&self, call: &Call, operation: &str) -> bool {
-        let has = |list: &Value, wanted: &str| list.as_array().into_iter().flatten().any(|v| v == wanted || v == "*");
-        let resource = match call.target.subresource.as_deref() {
-            Some(sub) => format!("{}/{sub}", call.resource.plural),
-            None => call.resource.plural.clone(),
-        };
-        self.rules.iter().any(|rule| {
-            has(&rule["operations"], operation)
-                && has(&rule["apiGroups"], &call.resource.group)
-                && has(&rule["apiVersions"], &call.resource.version)
-                && has(&rule["resources"], &resource)
-        })
-    }
+/// The rules of a `matchConstraints` or a `matchResources` cover the write. No rules cover everything.
+fn covers(matching: &Value, call: &Call, operation: &str) -> bool {
+    let has = |list: &Value, wanted: &str| list.as_array().into_iter().flatten().any(|v| v == wanted || v == "*");
+    let resource = match call.target.subresource.as_deref() {
+        Some(sub) => format!("{}/{sub}", call.resource.plural),
+        None => call.resource.plural.clone(),
+    };
+    let fits = |rule: &Value| {
+        has(&rule["operations"], operation)
+            && has(&rule["apiGroups"], &call.resource.group)
+            && has(&rule["apiVersions"], &call.resource.version)
+            && has(&rule["resources"], &resource)
+    };
+    let any = |key: &str| matching[key].as_array().is_some_and(|rules| rules.iter().any(fits));
+    let all = matching["resourceRules"].as_array().is_none_or(Vec::is_empty);
+    (all || any("resourceRules")) && !any("excludeResourceRules")
+}
 
+/// The selectors of a `matchConstraints` or a `matchResources` want what is written.
+fn selects(matching: &Value, scope: &Scope) -> bool {
+    let labels = |object: &Value| object["metadata"]["labels"].clone();
+    let namespace = scope.namespace.is_null() || selected(&matching["namespaceSelector"], &labels(&scope.namespace));
+    let objects = [&scope.object, &scope.old];
+    let object = objects.iter().any(|o| !o.is_null() && selected(&matching["objectSelector"], &labels(o)));
+    let nothing = scope.object.is_null() && scope.old.is_null();
+    namespace && (object || (nothing && selected(&matching["objectSelector"], &Value::Null)))
+}
+
+/// A label selector in the form of an object wants these labels.
+fn selected(selector: &Value, labels: &Value) -> bool {
+    let exact = selector["matchLabels"].as_object().into_iter().flatten().all(|(key, value)| labels[key] == *value);
+    let list = selector["matchExpressions"].as_array().into_iter().flatten();
+    exact
+        && list.into_iter().all(|wish| {
+            let label = labels.get(wish["key"].as_str().unwrap_or_default());
+            let listed = label.is_some_and(|l| wish["values"].as_array().is_some_and(|values| values.contains(l)));
+            match wish["operator"].as_str() {
+                Some("In") => listed,
+                Some("NotIn") => !listed,
+                Some("Exists") => label.is_some(),
+                _ => label.is_none(),
+            }
+        })
+}
+
+impl Policy {
     /// The first validation that does not hold, with its sentence.
     fn refusal(&self, scope: &Scope) -> Option<(&'static str, StatusCode, String)> {
         let broken = |why: &str| self.strict.then(|| ("Invalid", StatusCode::UNPROCESSABLE_ENTITY, why.to_owned()));
         let mut variables = Map::new();
         for (name, expression) in &self.variables {
-            match evaluate(expression, scope, &variables) {
-                Ok(value) => variables.insert(name.clone(), value),
-                Err(why) => return broken(&why),
-            };
+            // A variable that cannot be computed matters only to who asks for it.
+            if let Ok(value) = evaluate(expression, scope, &variables) {
+                variables.insert(name.clone(), value);
+            }
         }
         for condition in &self.conditions {
             match evaluate(condition, scope, &variables) {
@@ -182,7 +229,8 @@ impl Server {
     /// Asks every policy in force that matches the write. `object` is what it would become, `old` what it is.
     pub fn admit(&self, call: &Call, operation: &str, object: Option<&Value>, old: Option<&Value>) -> Result<()> {
         let policies = self.policies.current();
-        let mut asked = policies.iter().filter(|p| !p.bindings.is_empty() && p.matches(call, operation)).peekable();
+        let mut asked =
+            policies.iter().filter(|p| !p.bindings.is_empty() && covers(&p.matching, call, operation)).peekable();
         if asked.peek().is_none() {
             return Ok(());
         }
@@ -206,14 +254,27 @@ impl Server {
             }),
             namespace,
         };
-        for policy in asked {
-            if let Some((reason, code, message)) = policy.refusal(&scope) {
-                let binding = policy.bindings.first().map_or("", String::as_str);
+        for policy in asked.filter(|p| selects(&p.matching, &scope)) {
+            let bound = |b: &&Binding| covers(&b.matching, call, operation) && selects(&b.matching, &scope);
+            let bindings: Vec<&Binding> = policy.bindings.iter().filter(bound).collect();
+            if bindings.is_empty() {
+                continue;
+            }
+            let Some((reason, code, message)) = policy.refusal(&scope) else { continue };
+            for binding in bindings.iter().filter(|b| b.warns) {
+                call.warn(format!(
+                    "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
+                    policy.name, binding.name
+                ));
+            }
+            if let Some(binding) = bindings.iter().find(|b| b.denies) {
+                let binding = &binding.name;
+                let name = if name.is_empty() { "Unknown" } else { &name };
                 let why = format!(
                     "ValidatingAdmissionPolicy '{}' with binding '{binding}' denied request: {message}",
                     policy.name
                 );
-                let mut error = ApiError::forbidden(resource.subject(&name), &why);
+                let mut error = ApiError::forbidden(resource.subject(name), &why);
                 error.reason = reason;
                 error.code = code;
                 if let Some(details) = &mut error.details {

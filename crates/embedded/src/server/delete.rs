@@ -183,6 +183,13 @@ fn mark(server: &Server, resource: &Resource, object: &mut Value, options: &Opti
     if resource.rules == Rules::Crd && !had && !finalizers.iter().any(|f| f == controllers::definitions::FINALIZER) {
         // The definition stays until its objects are gone.
         finalizers.push(controllers::definitions::FINALIZER.to_owned());
+        if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
+            conditions.push(json!({
+                "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
+                "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+                "lastTransitionTime": server.now_text(),
+            }));
+        }
     }
     object::set_meta(object, "finalizers", Some(json!(finalizers)));
     let grace = grace(resource, object, options);
@@ -191,11 +198,11 @@ fn mark(server: &Server, resource: &Resource, object: &mut Value, options: &Opti
         let seconds = jiff::SignedDuration::from_secs(grace.max(0));
         let end = server.now().checked_add(seconds).unwrap_or(server.now());
         object::set_meta(object, "deletionTimestamp", Some(server.text_of(end).into()));
-        if resource.rules != Rules::Namespace {
+        if !matches!(resource.rules, Rules::Namespace | Rules::Crd) {
             object::set_meta(object, "deletionGracePeriodSeconds", Some(grace.into()));
         }
     }
-    if !had && resource.has_generation() {
+    if !had && resource.has_generation() && resource.rules != Rules::Crd {
         let generation = object["metadata"]["generation"].as_i64().unwrap_or(1) + 1;
         object::set_meta(object, "generation", Some(generation.into()));
     }
@@ -220,7 +227,8 @@ pub async fn one(server: &Server, call: &Call, body: &Value) -> Result<Response>
     let name = call.name()?;
     let resource = &call.resource;
     let options = Options::parse(call, body)?;
-    server.admit(call, "DELETE", None, None)?;
+    let old = server.read(resource, call.target.namespace.as_deref(), name)?;
+    server.admit(call, "DELETE", None, old.as_ref())?;
     match delete(server, resource, call.target.namespace.as_deref(), name, &options).await? {
         Deleted::Waiting(object) => read::answer(server, call, StatusCode::OK, &shown(resource, object)?),
         Deleted::Gone(object) if matches!(resource.rules, Rules::Pod | Rules::ServiceAccount) => {
@@ -252,6 +260,7 @@ fn shown(resource: &Resource, object: Value) -> Result<Value> {
 pub async fn collection(server: &Server, call: &Call, body: &Value) -> Result<Response> {
     let options = Options::parse(call, body)?;
     let selection = Selection::parse(call)?;
+    server.admit(call, "DELETE", None, None)?;
     let listed = read::select(server, call, &selection)?;
     let mut items = Vec::with_capacity(listed.entries.len());
     for entry in &listed.entries {

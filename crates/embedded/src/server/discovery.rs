@@ -42,7 +42,9 @@ pub fn core(server: &Server, headers: &HeaderMap) -> Response {
     if let Some(response) = aggregated(server, headers, true) {
         return response;
     }
-    json_response(OK, &json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}))
+    let host = headers.get(header::HOST).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let address = json!([{"clientCIDR": "0.0.0.0/0", "serverAddress": host}]);
+    json_response(OK, &json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": address}))
 }
 
 /// `/apis`
@@ -67,6 +69,17 @@ pub fn group(server: &Server, name: &str) -> Response {
     json_response(OK, &document)
 }
 
+/// The order of the built-in groups; custom ones follow by name.
+const ORDER: &[&str] = &[
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "rbac.authorization.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "coordination.k8s.io",
+];
+
 /// Every group but the core one with its versions, the preferred one first.
 fn named_groups(server: &Server) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
@@ -80,6 +93,8 @@ fn named_groups(server: &Server) -> Vec<(String, Vec<String>)> {
     for (_, versions) in &mut groups {
         versions.sort_by_key(|version| std::cmp::Reverse(rank(version)));
     }
+    let place = |group: &str| ORDER.iter().position(|known| *known == group).unwrap_or(ORDER.len());
+    groups.sort_by_key(|(group, _)| place(group));
     groups
 }
 
@@ -154,6 +169,8 @@ pub fn resources(server: &Server, group: &str, version: &str) -> Response {
 fn storage_hash(resource: &Resource) -> String {
     use base64::Engine;
     let (group, version) = resource.storage_version.split_once('/').unwrap_or(("", &resource.storage_version));
+    // Definitions are still said to be stored as they were first.
+    let version = if resource.rules == Rules::Crd { "v1beta1" } else { version };
     let text = format!("{group}/{version}/{}", resource.kind);
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     base64::engine::general_purpose::STANDARD.encode(&digest.as_ref()[..8])

@@ -41,7 +41,7 @@ pub fn take(call: &Call, object: &mut Value, duplicates: &[String], source: Sour
     };
     let custom = resource.rules == Rules::Custom;
     if custom {
-        check_custom(call, &as_sent, &version, &kind)?;
+        check_custom(call, &as_sent, &kind)?;
         if let Some(why) = builtin::metadata_error(&object["metadata"]) {
             return Err(refuse(&why));
         }
@@ -88,11 +88,10 @@ pub fn bad_patch(patched: &Value, why: &str) -> ApiError {
     ApiError::invalid("", "", "", &[error])
 }
 
-fn check_custom(call: &Call, object: &Value, version: &str, kind: &str) -> Result<()> {
+fn check_custom(call: &Call, object: &Value, kind: &str) -> Result<()> {
     let resource = &call.resource;
     let sent = object["apiVersion"].as_str().unwrap_or_default();
     if sent != call.api_version {
-        let _ = version;
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({sent}) does not match the expected API version ({})",
             call.api_version

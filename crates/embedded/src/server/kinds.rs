@@ -89,8 +89,6 @@ pub struct Subresource {
 /// Which rules of its own a kind follows on a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// Nothing beyond what every object follows.
-    Plain,
     /// A custom resource.
     Custom,
     /// A custom resource definition.
@@ -113,6 +111,8 @@ pub enum Rules {
     Event,
     /// Lease
     Lease,
+    /// ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding
+    Policy,
     /// A review: answered and forgotten.
     Review,
 }
@@ -219,8 +219,8 @@ const ROWS: &[Row] = &[
     Row("", "Pod", "pods", &["po"], true, Rules::Pod, true),
     Row("", "Secret", "secrets", &[], true, Rules::Secret, false),
     Row("", "ServiceAccount", "serviceaccounts", &["sa"], true, Rules::ServiceAccount, false),
-    Row(ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", &[], false, Rules::Plain, true),
-    Row(ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", &[], false, Rules::Plain, false),
+    Row(ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", &[], false, Rules::Policy, true),
+    Row(ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", &[], false, Rules::Policy, false),
     Row("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", &["crd", "crds"], false, Rules::Crd, true),
     Row(AUTHN, "SelfSubjectReview", "selfsubjectreviews", &[], false, Rules::Review, false),
     Row(AUTHN, "TokenReview", "tokenreviews", &[], false, Rules::Review, false),

@@ -215,7 +215,9 @@ impl Server {
         }
         match path {
             Path::Object(target) => self.resource(identity, target, request).await,
-            _ if request.method() != Method::GET => Ok(status::page_not_found()),
+            Path::Other(words) if words.first().is_some_and(|w| w == "version") => Err(ApiError::no_such_resource()),
+            Path::Other(_) if request.method() != Method::GET => Ok(status::page_not_found()),
+            _ if request.method() != Method::GET => Err(ApiError::method_not_allowed()),
             Path::CoreVersions => Ok(discovery::core(self, request.headers())),
             Path::Groups => Ok(discovery::groups(self, request.headers())),
             Path::Group(group) => Ok(discovery::group(self, &group)),

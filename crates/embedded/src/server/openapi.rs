@@ -15,6 +15,11 @@ pub fn serve(server: &Server, segments: &[String]) -> Response {
         ["openapi", "v3"] => json_response(OK, &index(server)),
         ["openapi", "v3", "api", version] => document(server, "", version),
         ["openapi", "v3", "apis", group, version] => document(server, group, version),
+        ["openapi", "v3", ..] => {
+            let mut response = Response::new(axum::body::Body::empty());
+            *response.status_mut() = http::StatusCode::NOT_FOUND;
+            response
+        }
         _ => page_not_found(),
     }
 }

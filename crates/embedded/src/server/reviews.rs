@@ -171,7 +171,7 @@ pub fn token_request(server: &Server, call: &Call, mut request: Value) -> Result
         let why = "may not specify a duration larger than 2^32 seconds";
         return Err(invalid("", FieldError::invalid(field, seconds, why)));
     }
-    let pod = bound_pod(server, namespace, name, &spec["boundObjectRef"])?;
+    let pod = bound_pod(server, namespace, &spec["boundObjectRef"])?;
     request["spec"]["expirationSeconds"] = seconds.into();
     request["kind"] = "TokenRequest".into();
     request["apiVersion"] = TOKEN_VERSION.into();
@@ -221,7 +221,7 @@ pub fn token_request(server: &Server, call: &Call, mut request: Value) -> Result
 
 const TOKEN_VERSION: &str = "authentication.k8s.io/v1";
 
-fn bound_pod(server: &Server, namespace: &str, account: &str, reference: &Value) -> Result<Option<Bound>> {
+fn bound_pod(server: &Server, namespace: &str, reference: &Value) -> Result<Option<Bound>> {
     if reference.is_null() {
         return Ok(None);
     }
@@ -229,7 +229,6 @@ fn bound_pod(server: &Server, namespace: &str, account: &str, reference: &Value)
         let text = |key: &str| reference[key].as_str().unwrap_or_default();
         let version = text("apiVersion");
         let slash = if version.contains('/') { "" } else { "/" };
-        let _ = account;
         return Err(ApiError::bad_request(format!(
             "cannot bind token to object of type {slash}{version}, Kind={}",
             text("kind")

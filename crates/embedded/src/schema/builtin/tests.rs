@@ -96,7 +96,6 @@ fn objects_are_pruned_and_checked() {
         errors,
         [
             r#"spec.containers[0].image: Invalid value: "integer": spec.containers[0].image in body must be of type string: "integer""#,
-            "spec.containers[0].name: Required value",
         ]
     );
 }

@@ -73,7 +73,11 @@ fn read(source: &str) -> Result<IdedExpr, String> {
             .map(|e| {
                 let line_start: usize =
                     source.split_inclusive('\n').take(e.pos.0.max(1) as usize - 1).map(str::len).sum();
-                at(source, line_start + e.pos.1.max(1) as usize - 1, &format!("Syntax error: {}", e.msg))
+                at(
+                    source,
+                    line_start + e.pos.1.max(1) as usize - 1,
+                    &format!("Syntax error: {}", e.msg.trim_start_matches("Syntax error: ")),
+                )
             })
             .collect();
         texts.join("\n")

@@ -5,6 +5,7 @@ mod data;
 mod event;
 mod pod;
 mod pod_checks;
+mod policy;
 mod roles;
 
 pub use crd::{custom_resources, established};
@@ -48,6 +49,7 @@ pub fn defaults(resource: &Resource, object: &mut Value) {
         Rules::Crd => crd::defaults(object),
         Rules::Namespace if !object::meta(object, "name").is_empty() => name_label(object),
         Rules::Role => roles::defaults(resource, object),
+        Rules::Policy => policy::defaults(resource, object),
         _ => {}
     }
 }
@@ -73,6 +75,7 @@ pub fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec
         Rules::Lease => lease(object),
         Rules::Event => event::validate(resource, object, old),
         Rules::Role => roles::validate(resource, object, old),
+        Rules::Policy => policy::validate(resource, object),
         _ => Vec::new(),
     }
 }

@@ -80,8 +80,7 @@ fn binding(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<Fiel
     for (at, subject) in object["subjects"].as_array().into_iter().flatten().enumerate() {
         errors.extend(self::subject(resource, subject, &format!("subjects[{at}]")));
     }
-    if let Some(old) = old.filter(|old| old["roleRef"] != *role) {
-        let _ = old;
+    if old.is_some_and(|old| old["roleRef"] != *role) {
         let shown = json!({"APIGroup": role["apiGroup"], "Kind": role["kind"], "Name": role["name"]});
         errors.push(FieldError::invalid("roleRef", shown, "cannot change roleRef"));
     }
