@@ -35,8 +35,8 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
             rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
             // States, plans and logs are kept in the namespace of their Workspace, and variables come from there.
             rule("", &["secrets"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
-            // Modules are kept by their digest, and go when nothing refers to them.
-            rule("", &["configmaps"], &["get", "list", "create", "patch", "delete"]),
+            // Modules are kept by their digest, and go when nothing refers to them; logs outlive their pods.
+            rule("", &["configmaps"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
             rule("events.k8s.io", &["events"], &["create", "patch"]),
             // How the hub knows its runners.
             rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
@@ -91,7 +91,8 @@ pub fn for_people() -> Vec<ClusterRole> {
 fn look() -> Vec<PolicyRule> {
     vec![
         rule(GROUP, KINDS, READ),
-        rule("", &["pods", "pods/log", "events"], READ),
+        // Logs that have outlived their pods are ConfigMaps.
+        rule("", &["pods", "pods/log", "events", "configmaps"], READ),
         rule("events.k8s.io", &["events"], READ),
     ]
 }
@@ -101,8 +102,8 @@ fn work() -> Vec<PolicyRule> {
         rule(GROUP, &["atoms", "atomversions", "runs", "stacks", "workspaces"], WRITE),
         // The terminal of a Run, and sources that are sent with it.
         rule("", &["pods/attach"], &["create", "get"]),
-        rule("", &["configmaps"], &["get", "list", "watch", "create", "delete", "patch", "update"]),
-        // States and kept logs. Who may run any module with any Secret of the namespace could read them anyway.
+        rule("", &["configmaps"], WRITE),
+        // States. Who may run any module with any Secret of the namespace could read them anyway.
         rule("", &["secrets"], &["get", "list"]),
     ]
 }
