@@ -18,6 +18,7 @@ mod ready;
 mod record;
 mod shims;
 mod show;
+mod traces;
 
 use std::fs;
 use std::process::Command;
@@ -34,7 +35,7 @@ use record::Record;
 pub use assets::GoSource;
 pub use gomod::program as go_mod_of_program;
 pub use packages::{Tools, busybox, node_possible};
-pub use place::{Place, lock, user_cache};
+pub use place::{DEFAULT_NAME, Place, lock, user_cache};
 
 /// The version of Kubernetes when none is asked for.
 const KUBE_VERSION: &str = "1.34.4";
@@ -119,9 +120,9 @@ impl Up {
         if self.node {
             node_possible().map_err(anyhow::Error::msg)?;
         }
-        place.create()?;
+        let asked = self.kube_version.as_deref().map(KubeVersion::parse).transpose()?;
         let _lock = place.lock()?;
-        let record = self.decide(place)?;
+        let record = self.decide(place, asked)?;
         let tools = match record.node {
             true => {
                 let tools = packages::ensure()?;
@@ -147,9 +148,8 @@ impl Up {
     }
 
     /// What the cluster is: what it was when it was made, with what is asked for now.
-    fn decide(&self, place: &Place) -> anyhow::Result<Record> {
+    fn decide(&self, place: &Place, asked: Option<KubeVersion>) -> anyhow::Result<Record> {
         let known = Record::read(place)?;
-        let asked = self.kube_version.as_deref().map(KubeVersion::parse).transpose()?;
         let version = match (&known, asked) {
             (None, asked) => asked.map_or_else(|| KubeVersion::parse(KUBE_VERSION), Ok)?,
             (Some(record), asked) => {
@@ -200,13 +200,15 @@ impl ApiServer {
     pub fn start(name: &str) -> anyhow::Result<ApiServer> {
         let place = Place::of(Some(name))?;
         down(&place, true)?;
-        place.create()?;
-        let record = Up::default().decide(&place)?;
+        let lock = place.lock()?;
+        let record = Up::default().decide(&place, None)?;
         record.write(&place)?;
         pki::ensure(&place, &record)?;
         control::configure(&place, &record)?;
         let kubectl = Kubectl::new(&place, &record)?;
         let programs = control::programs(&place, &record)?;
+        // Its end takes the lock again, also when the start fails.
+        drop(lock);
         let mut server = ApiServer { place, start: Duration::ZERO, processes: Vec::new() };
         let begun = Instant::now();
         for program in programs.iter().take(2) {
@@ -321,7 +323,7 @@ impl Runtime {
 }
 
 /// Ends the cluster.
-fn down(place: &Place, delete: bool) -> anyhow::Result<()> {
+pub fn down(place: &Place, delete: bool) -> anyhow::Result<()> {
     if !place.folder.is_dir() {
         println!("There is no cluster in {}", place.folder.display());
         return Ok(());

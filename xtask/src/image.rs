@@ -37,6 +37,16 @@ pub struct Arguments {
     name: Option<String>,
 }
 
+/// Builds the images quickly and loads them into a node.
+pub fn load_for_tests(place: &Place) -> anyhow::Result<()> {
+    run(&Arguments {
+        dev: true,
+        tofu: false,
+        load: true,
+        name: (place.name != cluster::DEFAULT_NAME).then(|| place.name.clone()),
+    })
+}
+
 /// Builds the images and loads them.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let place = Place::of(arguments.name.as_deref())?;
@@ -49,29 +59,27 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let folder = target().join("images");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
 
-    let mut images = vec![contents::shell(BOX_IMAGE, &busybox)?, knoll(arguments.dev)?];
+    let publish = |image: &Image| {
+        let path = folder.join(format!("{}.tar", file_name(&image.name)));
+        phase(&format!("image {}", image.name), || {
+            image.write(&path)?;
+            runtime.as_ref().map_or(Ok(()), |runtime| runtime.import(&path))
+        })
+    };
+    publish(&contents::shell(BOX_IMAGE, &busybox)?)?;
     match needs::find("terraform") {
         Some(terraform) => {
             elf::check_static(&terraform)?;
             let name = format!("hashicorp/terraform:{}", version_of_terraform(&terraform)?);
-            images.push(contents::tool(&name, &terraform, &busybox)?);
+            publish(&contents::tool(&name, &terraform, &busybox)?)?;
         }
         None => println!("`terraform` is not on the PATH: its image is left out"),
     }
     if arguments.tofu || tofu::built()?.is_some() {
-        images.push(contents::tool(&format!("opentofu/opentofu:{}", tofu::VERSION), &tofu::ensure()?, &busybox)?);
+        let name = format!("opentofu/opentofu:{}", tofu::VERSION);
+        publish(&contents::tool(&name, &tofu::ensure()?, &busybox)?)?;
     }
-
-    for image in &images {
-        let path = folder.join(format!("{}.tar", file_name(&image.name)));
-        phase(&format!("image {}", image.name), || {
-            image.write(&path)?;
-            match &runtime {
-                Some(runtime) => runtime.import(&path),
-                None => Ok(()),
-            }
-        })?;
-    }
+    publish(&knoll(arguments.dev)?)?;
     println!("The images are in {}", folder.display());
     match runtime {
         Some(_) => println!("They are loaded into the node of {}", place.folder.display()),

@@ -2,9 +2,11 @@
 
 mod bench;
 mod cluster;
+mod conformance;
 mod image;
 mod needs;
 mod progress;
+mod real;
 mod suite;
 mod test;
 mod tidy;
@@ -33,6 +35,8 @@ enum Task {
     },
     /// Measures, and prints a table
     Bench(bench::Arguments),
+    /// Compares the embedded API server with kube-apiserver, request by request
+    Conformance(conformance::Arguments),
     /// A real Kubernetes on this machine
     Cluster(cluster::Arguments),
     /// Builds the images that Knoll runs from, and loads them into the cluster's node
@@ -45,6 +49,7 @@ fn main() -> std::process::ExitCode {
         Task::Test(arguments) => test::run(&arguments),
         Task::Generate { check } => generate(check),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::Conformance(arguments) => conformance::run(&arguments),
         Task::Cluster(arguments) => cluster::run(&arguments),
         Task::Image(arguments) => image::run(&arguments),
     };

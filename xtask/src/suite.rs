@@ -49,7 +49,7 @@ fn program(line: &str) -> Option<Program> {
 }
 
 /// Runs the programs, as many at once as there are cores. Fails when one fails, after all have run.
-pub fn run(programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<()> {
+pub fn run(programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<()> {
     let memory = built()?.join("test-times.json");
     let known: BTreeMap<String, f64> =
         std::fs::read(&memory).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
@@ -62,7 +62,7 @@ pub fn run(programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<()
             scope.spawn(|| {
                 while let Some(program) = locked(&waiting).pop_front() {
                     let begun = Instant::now();
-                    let result = start(&program, settings);
+                    let result = start(&program, settings, words);
                     let took = begun.elapsed();
                     locked(&times).insert(program.name.clone(), took.as_secs_f64());
                     if let Some(output) = told(&program.name, took, result) {
@@ -85,6 +85,17 @@ pub fn run(programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<()
     Ok(())
 }
 
+/// How many tests the programs have, with these words.
+pub fn count(programs: &[Program], words: &[&str]) -> anyhow::Result<usize> {
+    let mut count = 0;
+    for program in programs {
+        let words = [&["--list", "--format", "terse"], words].concat();
+        let output = start(program, &[], &words).with_context(|| format!("cannot start {}", program.name))?;
+        count += String::from_utf8_lossy(&output.stdout).lines().filter(|line| line.ends_with(": test")).count();
+    }
+    Ok(count)
+}
+
 /// A lock whose holder panicked still guards good values here.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -97,8 +108,9 @@ fn slowest_first(programs: &[Program], known: &BTreeMap<String, f64>) -> VecDequ
     sorted.into()
 }
 
-fn start(program: &Program, settings: &[(&str, &str)]) -> std::io::Result<Output> {
+fn start(program: &Program, settings: &[(&str, &str)], words: &[&str]) -> std::io::Result<Output> {
     Command::new(&program.executable)
+        .args(words)
         .current_dir(&program.folder)
         .env("CARGO_MANIFEST_DIR", &program.folder)
         .envs(settings.iter().copied())

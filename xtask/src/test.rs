@@ -3,19 +3,18 @@
 use std::process::Command;
 
 use crate::progress::{built, cargo, command, phase, root, status};
-use crate::{needs, suite, tidy};
+use crate::{conformance, needs, real, suite, tidy};
 
 /// What to leave out.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Only what runs on the embedded cluster
+    /// Only what runs on the embedded cluster: the quick half
     #[arg(long)]
     embedded: bool,
 }
 
 /// Runs it all.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { embedded: _ } = arguments;
     needs::for_tests()?;
     let cargo = cargo();
     phase("formatting", || command(&cargo, &["fmt", "--all", "--check"]))?;
@@ -23,7 +22,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     phase("clippy", || command(&cargo, &["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     let programs = phase("building the tests", || suite::build(&["--workspace"]))?;
     phase("generated files are current", || status(Command::new(built()?.join("examples/generate")).arg("--check")))?;
-    phase("tests", || suite::run(&programs, &[]))?;
+    phase("tests", || suite::run(&programs, &[], &[]))?;
+    if !arguments.embedded {
+        conformance::compare(&[])?;
+        real::run(&programs)?;
+    }
     phase("examples in the documentation", || command(&cargo, &["test", "--workspace", "--doc", "--quiet"]))?;
     phase("documentation", || {
         let mut docs = Command::new(&cargo);

@@ -131,6 +131,10 @@ pub mod reason {
     pub const ROLLBACK_FAILED: &str = "RollbackFailed";
     /// Infrastructure is being destroyed.
     pub const DESTROYING: &str = "Destroying";
+    /// A destruction failed or was not approved.
+    pub const DESTROY_FAILED: &str = "DestroyFailed";
+    /// A look for drift failed.
+    pub const DRIFT_UNKNOWN: &str = "DriftUnknown";
     /// No runs are started while `suspend` is true.
     pub const SUSPENDED: &str = "Suspended";
     /// A Workspace's queue is empty.
@@ -179,6 +183,8 @@ pub mod content {
     pub const STATE_PART: &str = "state-part";
     /// A plan.
     pub const PLAN: &str = "plan";
+    /// A state that somebody handed in, to be pushed by a run.
+    pub const UPLOAD: &str = "upload";
     /// A log.
     pub const LOG: &str = "log";
     /// A dependency lock file.
@@ -215,6 +221,14 @@ pub mod annotation {
     pub const CANCEL: &str = "knoll.dev/cancel";
     /// On a Stack: start a run when the value changes.
     pub const RECONCILE: &str = "knoll.dev/reconcile";
+    /// On a Stack, with any value: let go of it without destroying anything, whatever its policy says.
+    pub const FORCE_ORPHAN: &str = "knoll.dev/force-orphan";
+    /// On a Run: a newer revision takes its place, so it must not start, or not be approved, any more.
+    pub const SUPERSEDED: &str = "knoll.dev/superseded";
+    /// On what a Stack owns: the UID of the Stack.
+    pub const STACK_UID: &str = "knoll.dev/stack-uid";
+    /// On a Run: which one of its Stack's Runs it is.
+    pub const NUMBER: &str = "knoll.dev/number";
     /// On a Run: the revision of its Stack that it applies.
     pub const REVISION: &str = "knoll.dev/revision";
     /// On an object of an Atom: `Type=Status[/Reason],...` that make it ready.
@@ -233,7 +247,7 @@ pub mod annotation {
     pub const UPDATED_AT: &str = "knoll.dev/updated-at";
     /// The outputs that are not sensitive, as JSON.
     pub const OUTPUTS: &str = "knoll.dev/outputs";
-    /// Where in a run's log the part that a Secret holds begins, in bytes.
+    /// Where in a run's log the part that a ConfigMap holds begins, in bytes.
     pub const OFFSET: &str = "knoll.dev/offset";
     /// How many bytes the content has that a Secret holds.
     pub const SIZE: &str = "knoll.dev/size";
@@ -277,11 +291,22 @@ pub mod field_manager {
 pub mod secret_type {
     /// The head of a state, and its parts.
     pub const STATE: &str = "knoll.dev/state";
-    /// The head of a plan, a log or a lock file, and its parts.
+    /// The head of a plan or of a state that was handed in, and its parts.
     pub const CONTENT: &str = "knoll.dev/content";
+    /// Resolved variables of a revision, under the one key [`super::VARIABLES_KEY`].
+    pub const VARIABLES: &str = "knoll.dev/variables";
     /// Objects as they were before an Atom's update.
     pub const JOURNAL: &str = "knoll.dev/journal";
 }
+
+/// How the names of Secrets of [`secret_type::VARIABLES`] begin.
+pub const VARIABLES_PREFIX: &str = "knoll-variables-";
+
+/// The key of a Secret of [`secret_type::VARIABLES`]: everything that terraform is given, as JSON.
+pub const VARIABLES_KEY: &str = "variables.json";
+
+/// The key of a Secret with outputs that holds all of them with their types, as JSON.
+pub const OUTPUTS_KEY: &str = "outputs.json";
 
 /// The parts of a Run's pod.
 pub mod pod {
@@ -322,9 +347,15 @@ pub fn plan_secret(run: &str) -> String {
     format!("knoll-plan-{run}")
 }
 
-/// The name of a Secret with a part of a run's log.
+/// The name of the Secret that is the head of a state that was handed in for a run.
 #[must_use]
-pub fn log_secret(run: &str, part: usize) -> String {
+pub fn upload_secret(run: &str) -> String {
+    format!("knoll-upload-{run}")
+}
+
+/// The name of a ConfigMap with a part of a run's log.
+#[must_use]
+pub fn log_config_map(run: &str, part: usize) -> String {
     format!("knoll-log-{run}-{part}")
 }
 
@@ -333,4 +364,11 @@ pub fn log_secret(run: &str, part: usize) -> String {
 pub fn bundle_config_map(digest: &str) -> String {
     let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
     format!("knoll-bundle-{}", hash.get(..32).unwrap_or(hash))
+}
+
+/// The name of the Secret with the variables of a revision, by the digest of its content.
+#[must_use]
+pub fn variables_secret(stack: &str, digest: &str) -> String {
+    let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
+    format!("{VARIABLES_PREFIX}{stack}-{}", hash.get(..16).unwrap_or(hash))
 }

@@ -175,6 +175,8 @@ pub enum RunApproval {
     Auto,
     /// The plan waits for an Approval.
     Manual,
+    /// The plan waits for an Approval when it destroys or replaces anything.
+    ManualOnDestroy,
     /// Terraform asks the client that is attached.
     Prompt,
 }

@@ -9,6 +9,7 @@ use crate::{
     duration::Duration,
     hooks::Hook,
     rules,
+    run::RunPhase,
     source::{LocalRef, Source},
     step::Retry,
     variables::{Variables, VariablesFrom},
@@ -71,6 +72,14 @@ pub struct StackSpec {
     /// What follows a run that failed.
     #[serde(default)]
     pub on_failure: OnFailure,
+    /// How often a failed revision is tried again with `onFailure: Retry`; 5 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub retry_limit: Option<u32>,
+    /// The wait before a failed run is followed by another, doubled for each further one up to 10m; 10s when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::at_least("1s"))]
+    pub retry_backoff: Option<Duration>,
     /// How often a step is tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
@@ -88,6 +97,13 @@ pub struct StackSpec {
     /// Starts no runs while true.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
+}
+
+impl StackSpec {
+    /// How often a failed revision is tried again when [`StackSpec::retry_limit`] is absent.
+    pub const DEFAULT_RETRY_LIMIT: u32 = 5;
+    /// The first wait when [`StackSpec::retry_backoff`] is absent.
+    pub const DEFAULT_RETRY_BACKOFF: std::time::Duration = std::time::Duration::from_secs(10);
 }
 
 /// When a person decides on a Stack's plan.
@@ -195,24 +211,30 @@ pub struct StackStatus {
     /// The digest of those that are to be applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_revision: Option<String>,
-    /// The revision that failed last; `onFailure` decides what follows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failed_revision: Option<String>,
-    /// How many runs of that revision failed in a row.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failures: Option<u32>,
-    /// When the next attempt may start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_at: Option<MicroTime>,
     /// The digest of the bundle that is applied; it is kept so that a destroy always works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,
+    /// The Secret with the variables that are applied; it is kept for the same reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<String>,
+    /// What a run began to apply and did not finish: parts of it may exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempted: Option<Snapshot>,
+    /// The failure that `onFailure` decides on; absent when the newest revision has not failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureStatus>,
     /// The commit, or the version of the ConfigMap, that the pending revision came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_revision: Option<String>,
     /// The newest Run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<String>,
+    /// How many Runs the Stack has started.
+    #[serde(default)]
+    pub runs: u32,
+    /// The end of how many of them is accounted for in this status.
+    #[serde(default)]
+    pub settled: u32,
     /// When the applied revision was applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<MicroTime>,
@@ -220,13 +242,52 @@ pub struct StackStatus {
     #[serde(default, skip_serializing_if = "Variables::is_empty")]
     #[schemars(schema_with = "crate::variables::any_values")]
     pub outputs: Variables,
+    /// What the Secret of the outputs was last written from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs_digest: Option<String>,
     /// What the last look for drift found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftStatus>,
 }
 
+/// The files and the variables of one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// The revision.
+    pub revision: String,
+    /// The digest of its bundle.
+    pub bundle: String,
+    /// The Secret with its variables.
+    pub variables: String,
+}
+
+/// A revision that failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailureStatus {
+    /// The revision.
+    pub revision: String,
+    /// The Run that failed.
+    pub run: String,
+    /// One word on why.
+    pub reason: String,
+    /// A sentence on why.
+    #[schemars(length(max = 4096))]
+    pub message: String,
+    /// How the Run ended.
+    #[serde(default)]
+    pub phase: RunPhase,
+    /// How many runs of it failed in a row.
+    #[serde(default)]
+    pub count: u32,
+    /// When the last one failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<MicroTime>,
+}
+
 /// How far a Stack is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum StackPhase {
     /// Not yet looked at. Next: any other.
     #[default]
@@ -243,14 +304,37 @@ pub enum StackPhase {
     Held,
     /// The last run failed. Next: `Running`, after a wait.
     Retrying,
-    /// The last good revision is being applied again. Next: `RolledBack` or `Held`.
-    RollingBack,
+    /// The newest revision failed and the last good one is being applied again. Next: `Reverted` or `Failure`.
+    Rollback,
     /// The last good revision is applied instead of the newest. Next: `Running`, when the Stack changes.
-    RolledBack,
+    Reverted,
+    /// The last good revision could not be applied again either. Next: `Running`, when the Stack changes.
+    Failure,
     /// The infrastructure is being destroyed.
     Destroying,
     /// `suspend` is true.
     Suspended,
+}
+
+impl StackPhase {
+    /// The word as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Waiting => "Waiting",
+            Self::Running => "Running",
+            Self::Review => "Review",
+            Self::Ready => "Ready",
+            Self::Held => "Held",
+            Self::Retrying => "Retrying",
+            Self::Rollback => "Rollback",
+            Self::Reverted => "Reverted",
+            Self::Failure => "Failure",
+            Self::Destroying => "Destroying",
+            Self::Suspended => "Suspended",
+        }
+    }
 }
 
 /// What the last look for drift found.
@@ -275,4 +359,7 @@ pub struct DriftStatus {
     /// The Run that looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
+    /// The Run that was started to put it right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrected_by: Option<String>,
 }

@@ -11,6 +11,9 @@
 //! | `POST /v1/log?offset=N` | bytes of the log from `N` on | 409 with [`LogOffset`] when the hub has another count |
 //! | `PUT /v1/progress` | [`Progress`] | [`ProgressReply`] |
 //! | `GET /v1/cancel` | | 200 when the run is cancelled |
+//! | `GET /v1/history?serial=N` | | an earlier state that is kept |
+//! | `GET /v1/upload` | | the state that was handed in for this run |
+//! | `GET /v1/container?name=N` | | 200 with an [`ErrorBody`] when that container of the pod will not start |
 //!
 //! Every failure is answered with an [`ErrorBody`]. A runner whose pod is not the Run's gets 403.
 
@@ -47,6 +50,26 @@ pub mod path {
     pub const PROGRESS: &str = "/v1/progress";
     /// Answers when the run is cancelled.
     pub const CANCEL: &str = "/v1/cancel";
+    /// `?serial=N`: an earlier state that is kept.
+    pub const HISTORY: &str = "/v1/history";
+    /// The state that was handed in for this run.
+    pub const UPLOAD: &str = "/v1/upload";
+    /// `?name=N`: answers when the container of a hook cannot start.
+    pub const CONTAINER: &str = "/v1/container";
+}
+
+/// Addresses of states that the hub has, as arguments of `state push`.
+pub mod stored {
+    /// The state that was handed in for the run.
+    pub const UPLOAD: &str = "knoll://upload";
+    /// What the address of an earlier state begins with.
+    pub const HISTORY: &str = "knoll://history/";
+
+    /// The address of an earlier state.
+    #[must_use]
+    pub fn history(serial: u64) -> String {
+        format!("{HISTORY}{serial}")
+    }
 }
 
 /// Names of the runner's environment variables.
@@ -94,6 +117,12 @@ pub struct Job {
     /// Variable files (`*.tfvars`, `*.tfvars.json`) by name.
     #[serde(default)]
     pub variable_files: BTreeMap<String, String>,
+    /// The names of those files whose values have to stay out of logs and reports.
+    #[serde(default)]
+    pub sensitive_files: Vec<String>,
+    /// Further texts that have to stay out of logs and reports: what the environment has from Secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub masked: Vec<String>,
     /// Only these resource addresses.
     #[serde(default)]
     pub targets: Vec<String>,

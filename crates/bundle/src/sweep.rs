@@ -23,7 +23,7 @@ pub const UNUSED_FOR: Duration = Duration::from_secs(3600);
 pub async fn sweep(
     client: &Client,
     namespace: Option<&str>,
-    used: impl FnOnce() -> HashSet<(String, String)>,
+    used: impl AsyncFnOnce() -> Result<HashSet<(String, String)>, kube::Error>,
     now: Timestamp,
 ) -> Result<usize, kube::Error> {
     let all: Api<ConfigMap> = match namespace {
@@ -36,7 +36,7 @@ pub async fn sweep(
     if found.is_empty() {
         return Ok(0);
     }
-    let used = used();
+    let used = used().await?;
     // Heads have the shorter names: without its head, what is left of a bundle is found by nobody.
     found.sort_by_key(|map| map.name_any().len());
     let mut gone = 0;

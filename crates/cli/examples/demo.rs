@@ -1,17 +1,27 @@
-//! `cargo xtask demo`: a real `terraform apply`, from a file to its outputs, on an embedded cluster.
+//! `cargo xtask demo`: the life of a Stack on an embedded cluster, with real terraform: planned, reviewed, applied,
+//! applied again when its variables change, and destroyed when it is deleted.
 //!
 //! Its arguments are the `knoll` binary and the tool that is on the PATH.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use futures::TryStreamExt;
-use knoll_api::run::StepState;
-use knoll_api::{Run, Workspace};
-use kube::api::{Api, PostParams};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use knoll_api::run::{RunPhase, StepName, StepState};
+use knoll_api::stack::StackPhase;
+use knoll_api::{Run, Stack};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
 use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> anyhow::Result<()> {
     let mut words = std::env::args().skip(1);
@@ -45,7 +55,8 @@ struct Knoll {
 impl Knoll {
     fn call(&self, words: &[&str]) -> anyhow::Result<()> {
         let mut command = Command::new(&self.program);
-        command.args(words).arg("--data-dir").arg(&self.folder);
+        // The demo has nothing to do with any other cluster of the user's.
+        command.args(words).env("KNOLL_DATA_DIR", &self.folder).env("KUBECONFIG", self.folder.join("kubeconfig"));
         let status = command.status().context("cannot start knoll")?;
         if !status.success() {
             bail!("`knoll {}` ended with {status}", words.join(" "));
@@ -64,32 +75,99 @@ fn show(knoll: &Knoll, tool: &str) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = knoll.client().await.context("cannot use the cluster's kubeconfig")?;
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/first-run");
-        println!("==> kubectl create -f examples/first-run");
-        let mut workspace: Workspace = read(&folder.join("workspace.yaml"))?;
+        let demo = Demo { knoll, client };
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/stack-config-map");
+        println!("==> kubectl create -f examples/stack-config-map");
+        demo.create::<ConfigMap>(read(&folder.join("module.yaml"))?).await?;
+        demo.create::<Secret>(read(&folder.join("variables.yaml"))?).await?;
+        let mut stack: Stack = read(&folder.join("stack.yaml"))?;
         if tool == "tofu" {
-            workspace.spec.tool = knoll_api::workspace::Tool::Tofu;
+            stack.spec.workspace.tool = knoll_api::workspace::Tool::Tofu;
         }
-        let workspaces: Api<Workspace> = Api::default_namespaced(client.clone());
-        let workspace =
-            workspaces.create(&PostParams::default(), &workspace).await.context("cannot create the Workspace")?;
-        let name = workspace.metadata.name.unwrap_or_default();
-        println!("    workspace.knoll.dev/{name} created");
-        let runs: Api<Run> = Api::default_namespaced(client);
-        let run = runs
-            .create(&PostParams::default(), &read(&folder.join("run.yaml"))?)
+        let name = stack.metadata.name.clone().unwrap_or_default();
+        demo.create(stack).await?;
+        demo.reviewed(&name, 1).await?;
+        demo.ready(&name, 1).await?;
+
+        println!("==> kubectl patch secret net-vars: zones = [\"a\", \"b\", \"c\"]");
+        let zones = json!({"stringData": {"zones.auto.tfvars": "zones = [\"a\", \"b\", \"c\"]\n"}});
+        let secrets: Api<Secret> = Api::default_namespaced(demo.client.clone());
+        secrets
+            .patch("net-vars", &PatchParams::default(), &Patch::Merge(zones))
             .await
-            .context("cannot create the Run")?;
-        let run = run.metadata.name.unwrap_or_default();
-        println!("    run.knoll.dev/{run} created");
-        follow(runs, &run).await?;
-        println!("==> outputs of the Workspace");
-        let outputs = outputs(workspaces, &name).await?;
-        for (key, value) in &outputs {
+            .context("cannot edit the Secret")?;
+        demo.reviewed(&name, 2).await?;
+        demo.ready(&name, 2).await?;
+
+        println!("==> kubectl delete stack {name}");
+        demo.stacks().delete(&name, &DeleteParams::default()).await.context("cannot delete the Stack")?;
+        demo.reviewed(&name, 3).await?;
+        let gone = await_condition(demo.stacks(), &name, |stack: Option<&Stack>| stack.is_none());
+        tokio::time::timeout(PATIENCE, gone).await.context("the Stack is still there")??;
+        println!("    stack.knoll.dev/{name} is gone, and so is all that it made");
+        Ok(())
+    })
+}
+
+/// The cluster of this demo, and the user at it.
+struct Demo<'a> {
+    knoll: &'a Knoll,
+    client: kube::Client,
+}
+
+impl Demo<'_> {
+    fn stacks(&self) -> Api<Stack> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    async fn create<K>(&self, object: K) -> anyhow::Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + serde::Serialize
+            + serde::de::DeserializeOwned,
+    {
+        let (kind, name) = (K::kind(&()).to_lowercase(), object.name_any());
+        let api: Api<K> = Api::default_namespaced(self.client.clone());
+        api.create(&PostParams::default(), &object)
+            .await
+            .with_context(|| format!("cannot create the {kind} {name}"))?;
+        println!("    {kind}/{name} created");
+        Ok(())
+    }
+
+    /// Follows the Run of that number until its plan waits, approves it, and follows it to its end.
+    async fn reviewed(&self, stack: &str, number: u32) -> anyhow::Result<()> {
+        let named = move |stack: Option<&Stack>| {
+            stack.is_some_and(|stack| stack.status.as_ref().is_some_and(|status| status.runs >= number))
+        };
+        let waits = tokio::time::timeout(PATIENCE, await_condition(self.stacks(), stack, named));
+        let found = waits.await.context("the Stack starts no run")??;
+        let run = found.and_then(|stack| stack.status?.last_run).unwrap_or_default();
+        let runs: Api<Run> = Api::default_namespaced(self.client.clone());
+        println!("==> Run {run}, step by step");
+        let mut seen = Seen::default();
+        follow(&runs, &run, &mut seen).await?;
+        println!("==> knoll approve {run} --yes");
+        self.knoll.call(&["approve", &run, "--yes"])?;
+        follow(&runs, &run, &mut seen).await
+    }
+
+    /// Waits until the Stack is Ready with that many Runs, and prints its outputs.
+    async fn ready(&self, name: &str, runs: u32) -> anyhow::Result<()> {
+        let is_ready = move |stack: Option<&Stack>| {
+            let status = stack.and_then(|stack| stack.status.as_ref());
+            status.is_some_and(|status| status.phase == StackPhase::Ready && status.settled >= runs)
+        };
+        let waits = tokio::time::timeout(PATIENCE, await_condition(self.stacks(), name, is_ready));
+        let stack = waits.await.context("the Stack is not Ready")??;
+        println!("==> outputs of the Stack (the sensitive ones are in the Secret net-outputs only)");
+        for (key, value) in stack.and_then(|stack| stack.status).unwrap_or_default().outputs {
             println!("    {key} = {value}");
         }
         Ok(())
-    })
+    }
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
@@ -97,21 +175,29 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     serde_saphyr::from_str(&text).with_context(|| format!("{} is not what it should be", path.display()))
 }
 
-/// Prints each phase and each step as it ends.
-async fn follow(runs: Api<Run>, name: &str) -> anyhow::Result<()> {
-    println!("==> the Run, step by step");
+/// What was printed of a Run.
+#[derive(Default)]
+struct Seen {
+    phase: Option<RunPhase>,
+    steps: Vec<(StepName, Option<jiff::Timestamp>)>,
+}
+
+/// Prints each phase and each step as it ends, until the Run waits for a decision or has ended.
+async fn follow(runs: &Api<Run>, name: &str, seen: &mut Seen) -> anyhow::Result<()> {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut stream = Box::pin(watcher(runs, config).applied_objects());
-    let mut phase = None;
-    let mut printed = 0;
+    let mut stream = Box::pin(watcher(runs.clone(), config).applied_objects());
+    let waited = seen.phase == Some(RunPhase::Review);
     while let Some(run) = stream.try_next().await? {
         let Some(status) = run.status else { continue };
-        if phase != Some(status.phase) {
-            phase = Some(status.phase);
-            println!("    {}", status.phase.as_str());
+        if waited && status.phase == RunPhase::Review {
+            continue;
         }
-        for step in status.steps.iter().skip(printed).take_while(|s| s.state.is_finished()) {
-            printed += 1;
+        for step in status.steps.iter().filter(|step| step.state.is_finished()) {
+            let key = (step.name, step.finished_at.as_ref().map(|time| time.0));
+            if seen.steps.contains(&key) {
+                continue;
+            }
+            seen.steps.push(key);
             let time = match (&step.started_at, &step.finished_at) {
                 (Some(from), Some(to)) => format!("{:>5} ms", (to.0.as_millisecond() - from.0.as_millisecond())),
                 _ => String::new(),
@@ -122,10 +208,17 @@ async fn follow(runs: Api<Run>, name: &str) -> anyhow::Result<()> {
                 println!("{}", step.message.as_deref().unwrap_or_default());
             }
         }
-        if status.phase.is_finished() {
+        if seen.phase != Some(status.phase) {
+            seen.phase = Some(status.phase);
+            println!("    {}", status.phase.as_str());
+        }
+        if status.phase == RunPhase::Review {
             if let Some(plan) = &status.plan {
                 println!("    plan: {} to add, {} to change, {} to destroy", plan.add, plan.change, plan.destroy);
             }
+            return Ok(());
+        }
+        if status.phase.is_finished() {
             if status.exit_code != Some(0) {
                 let why = status.conditions.iter().map(|c| c.message.as_str()).collect::<Vec<_>>().join("; ");
                 bail!("the run ended as {}: {why}", status.phase.as_str());
@@ -134,17 +227,4 @@ async fn follow(runs: Api<Run>, name: &str) -> anyhow::Result<()> {
         }
     }
     bail!("the watch ended before the run did")
-}
-
-/// The Workspace's outputs, once its controller has written them.
-async fn outputs(workspaces: Api<Workspace>, name: &str) -> anyhow::Result<Vec<(String, String)>> {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut stream = Box::pin(watcher(workspaces, config).applied_objects());
-    while let Some(workspace) = stream.try_next().await? {
-        let outputs = workspace.status.unwrap_or_default().outputs;
-        if !outputs.is_empty() {
-            return Ok(outputs.iter().map(|(key, value)| (key.clone(), value.to_string())).collect());
-        }
-    }
-    bail!("the watch ended before there were outputs")
 }

@@ -5,7 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::connect::Connection;
 use crate::run::{ChangeArgs, RunArgs};
 use crate::{
-    cluster, complete, doctor, install, man, operator, run, runner, runs, state, uninstall, version, workspace,
+    cluster, complete, doctor, install, logs, man, operator, run, runner, runs, stack, state, uninstall, version,
+    workspace,
 };
 
 /// Terraform and OpenTofu on Kubernetes: what you know from terraform, carried out in the cluster.
@@ -69,12 +70,17 @@ pub enum Command {
     /// Make, choose and look at workspaces
     #[command(visible_alias = "ws")]
     Workspace(workspace::Args),
+    /// Look at stacks, ask for their runs, let them hold still
+    #[command(visible_alias = "stk")]
+    Stack(stack::Args),
     /// List runs
     Runs(runs::list::Args),
     /// Look at one run
     Run(runs::show::RunCommand),
     /// Come back to a run: its output, and its terminal
     Attach(run::resume::Args),
+    /// Print what a run has printed, also when its pod is gone
+    Logs(logs::Args),
     /// Stop a run
     Cancel(runs::cancel::Args),
     /// Look at the plan of a run, and let it be applied

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
-use knoll_api::{Run, Workspace};
+use knoll_api::{Run, Stack, Workspace};
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
@@ -56,6 +56,11 @@ pub fn workspaces() -> ArgValueCandidates {
 /// Names of Runs.
 pub fn runs() -> ArgValueCandidates {
     ArgValueCandidates::new(names::<Run>)
+}
+
+/// Names of Stacks.
+pub fn stacks() -> ArgValueCandidates {
+    ArgValueCandidates::new(names::<Stack>)
 }
 
 fn names<K>() -> Vec<CompletionCandidate>

@@ -6,6 +6,7 @@ mod complete;
 mod connect;
 mod doctor;
 mod install;
+mod logs;
 mod man;
 mod module;
 mod operator;
@@ -14,6 +15,7 @@ mod parts;
 mod run;
 mod runner;
 mod runs;
+mod stack;
 mod state;
 mod style;
 mod uninstall;
@@ -94,9 +96,11 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
         Command::Sh(args) => ("sh", args, None),
         Command::State(args) => return state::run(args, outer).await,
         Command::Workspace(args) => return workspace::run(args, outer).await,
+        Command::Stack(args) => return stack::run(args, outer).await,
         Command::Runs(args) => return runs::list::run(args, outer).await,
         Command::Run(args) => return runs::show::run(args, outer).await,
         Command::Attach(args) => return run::resume::run(args, outer).await,
+        Command::Logs(args) => return logs::run(args, outer).await,
         Command::Cancel(args) => return runs::cancel::run(args, outer).await,
         Command::Approve(args) => return runs::decide::run(args, runs::decide::APPROVE, outer).await,
         Command::Discard(args) => return runs::decide::run(args, runs::decide::DISCARD, outer).await,

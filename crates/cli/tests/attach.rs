@@ -138,3 +138,19 @@ fn whoever_waits_is_told_for_whom() {
     terminal.sees("No changes.");
     assert_eq!(terminal.ends().code(), Some(0));
 }
+
+#[test]
+fn a_lost_connection_comes_back() {
+    let home = Home::with_workspace();
+    let gate = slow(&home);
+    let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 100);
+    terminal.prints("begun");
+    home.kill_cluster();
+    terminal.sees("the connection is lost");
+    home.restart();
+    std::fs::write(gate, "").unwrap();
+    terminal.sees("Apply complete!");
+    assert_eq!(terminal.ends().code(), Some(0));
+    assert_eq!(terminal.printed.matches("Executing:").count(), 1, "{}", terminal.printed);
+    assert_eq!(terminal.printed.matches("Apply complete!").count(), 1, "{}", terminal.printed);
+}

@@ -76,6 +76,7 @@ fn a_plan_is_decided_by_whoever_looks_at_it() {
     let error = home.fails(&["approve", run]);
     assert!(error.contains("--yes"), "{error}");
     let mut terminal = Terminal::run(&home, &["approve", run, "--comment", "looks right", "--follow"], 30, 100);
+    terminal.prints("resource \"terraform_data\" \"a\"");
     terminal.sees("+ terraform_data.a (create)");
     terminal.sees("Approve exactly this plan");
     terminal.types("y\n");
@@ -124,4 +125,117 @@ fn a_hundred_attached_runs_in_a_row_lose_nothing() {
         assert!(lines[1..].iter().copied().eq(expect), "run {number}: {printed}");
         assert_eq!(code, Some(0), "run {number}");
     }
+}
+
+#[test]
+fn runs_without_a_terminal_lose_nothing_either() {
+    let home = Home::with_tool("validate", "echo first line; seq 1 400; echo last line; exit 0");
+    let expect: String = (1..=400).map(|n| format!("{n}\n")).collect();
+    for number in 1..=40 {
+        assert_eq!(home.ok(&["validate"]), format!("first line\n{expect}last line\n"), "run {number}");
+    }
+}
+
+#[test]
+fn knoll_is_a_plugin_of_kubectl() {
+    let home = Home::with_workspace();
+    let bin = home.folder.path().join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_knoll"), bin.join("kubectl-knoll")).unwrap();
+    let kubectl = |words: &[&str]| {
+        let output = std::process::Command::new("kubectl")
+            .arg("knoll")
+            .args(words)
+            .env_clear()
+            .envs(home.environment())
+            .current_dir(home.module())
+            .output()
+            .unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status.code())
+    };
+    assert!(kubectl(&["plan", "--help"]).0.contains("Usage: kubectl knoll plan"));
+    assert_eq!(kubectl(&["workspace", "list", "-o", "name"]).0, "workspace.knoll.dev/net\n");
+    assert_eq!(kubectl(&["plan", "-detailed-exitcode"]).1, Some(2));
+}
+
+#[test]
+fn shells_complete_commands_and_live_names() {
+    let home = Home::with_workspace();
+    assert!(home.ok(&["completion", "bash"]).contains("KNOLL_COMPLETE"));
+    assert!(home.ok(&["completion", "zsh"]).contains("#compdef knoll"));
+    assert!(home.ok(&["completion", "fish"]).contains("complete"));
+    let complete = |words: &[&str]| {
+        let mut command = home.command(&["--", "knoll"]);
+        command.args(words).env("KNOLL_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        command.env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_COMPLETE_SPACE", "false").env("_CLAP_IFS", "\n");
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(complete(&["pl"]).lines().any(|line| line == "plan"));
+    assert_eq!(complete(&["workspace", "select", "n"]), "net");
+    assert_eq!(complete(&["plan", "-w", "n"]), "net");
+    home.ok(&["plan"]);
+    assert_eq!(complete(&["run", "show", ""]).lines().next(), home.runs().first().map(String::as_str));
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let home = Home::empty();
+    home.ok(&["man", "pages"]);
+    let page = std::fs::read_to_string(home.module().join("pages/knoll-plan.1")).unwrap();
+    assert!(page.contains("knoll\\-plan") || page.contains("knoll-plan"), "{page}");
+    assert!(home.module().join("pages/knoll-workspace-new.1").is_file());
+}
+
+#[test]
+fn a_watch_prints_what_changes() {
+    use std::io::{BufRead, BufReader};
+    let home = Home::with_workspace();
+    let mut child = home.command(&["watch"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The first run may be there before the watch is: the second one is not.
+    home.ok(&["plan"]);
+    home.ok(&["plan"]);
+    let run = home.runs().pop().unwrap();
+    let seen = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with(&run) && line.ends_with("Succeeded")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(seen.is_some());
+    let mut terminal = Terminal::run(&home, &["watch"], 24, 100);
+    terminal.sees("NAME");
+    terminal.sees(&run);
+    terminal.types("\x03");
+    assert_eq!(terminal.ends().code(), Some(0));
+}
+
+#[test]
+fn states_are_kept_compared_brought_back_and_pushed() {
+    let home = Home::with_workspace();
+    assert!(home.fails(&["state", "pull"]).contains("has no state yet"));
+    home.ok(&["apply", "-auto-approve", "-var", "word=one"]);
+    let one = home.ok(&["state", "pull"]);
+    let first: serde_json::Value = serde_json::from_str(&one).unwrap();
+    let serial = first["serial"].as_u64().unwrap().to_string();
+    home.ok(&["apply", "-auto-approve", "-var", "word=two"]);
+    let history = home.ok(&["state", "history", "-o", "name"]);
+    assert!(history.lines().any(|line| line == serial), "{history}");
+    assert_eq!(home.ok(&["state", "pull", "--serial", &serial]), one);
+    let output = home.call(&["state", "diff", &serial]);
+    let diff = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(diff.contains("~ output.word\n    - \"one\"\n    + \"two\"\n"), "{diff}");
+
+    assert!(home.fails(&["state", "rollback", &serial]).contains("--yes"));
+    assert!(home.fails(&["state", "rollback", "999", "--yes"]).contains("keeps no state of serial 999"));
+    assert!(home.ok(&["state", "rollback", &serial, "--yes"]).contains(&format!("Restored serial {serial}")));
+    assert_eq!(home.ok(&["output", "-raw", "word"]), "one");
+
+    let file = home.module().join("moved.json");
+    let mut state: serde_json::Value = serde_json::from_str(&home.ok(&["state", "pull"])).unwrap();
+    state["serial"] = (state["serial"].as_u64().unwrap() + 5).into();
+    state["outputs"]["word"]["value"] = "pushed".into();
+    std::fs::write(&file, state.to_string()).unwrap();
+    home.ok(&["state", "push", file.to_str().unwrap()]);
+    assert_eq!(home.ok(&["output", "-raw", "word"]), "pushed");
+    std::fs::write(&file, "[]").unwrap();
+    assert!(home.fails(&["state", "push", file.to_str().unwrap()]).contains("is no state of terraform's"));
 }

@@ -1,8 +1,10 @@
-//! What is told about a run when it moves from one phase to another.
+//! What is told about a Run or a Stack when it moves from one phase to another, or when something hinders it.
 
 use knoll_api::{
-    names::condition,
+    approval::{ApprovalPhase, ApprovalStatus},
+    names::{condition, reason},
     run::{RunPhase, RunStatus},
+    stack::{StackPhase, StackStatus},
 };
 
 use crate::conditions;
@@ -18,13 +20,36 @@ pub struct Event {
     pub message: String,
 }
 
-/// The event of a run that was in phase `before` and is now in another, if it is.
+/// What an event tells about: where a run stands, and what hinders it there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// How far the run is.
+    pub phase: RunPhase,
+    /// Two troubles that are the same are told once.
+    trouble: Option<String>,
+}
+
+impl Standing {
+    /// Where the run of this status stands.
+    #[must_use]
+    pub fn of(status: &RunStatus) -> Self {
+        Self { phase: status.phase, trouble: trouble(status).map(|(what, _)| what) }
+    }
+}
+
+/// The event of a run that stood elsewhere before, if there is something to tell.
 #[must_use]
-pub fn of_run(before: RunPhase, status: &RunStatus) -> Option<Event> {
-    if before == status.phase {
+pub fn of_run(before: &Standing, status: &RunStatus) -> Option<Event> {
+    let ready = conditions::find(&status.conditions, condition::READY);
+    let trouble = trouble(status);
+    if let Some((what, event)) = trouble
+        && before.trouble.as_ref() != Some(&what)
+    {
+        return Some(event);
+    }
+    if before.phase == status.phase {
         return None;
     }
-    let ready = conditions::find(&status.conditions, condition::READY);
     let message = ready.map(|ready| ready.message.clone()).unwrap_or_default();
     // An end that is not the plain one names its cause: OOMKilled says more than Failed.
     let cause = ready.map(|ready| ready.reason.clone());
@@ -37,4 +62,90 @@ pub fn of_run(before: RunPhase, status: &RunStatus) -> Option<Event> {
         reason: reason.unwrap_or_else(|| status.phase.as_str().to_owned()),
         message,
     })
+}
+
+/// The events of a Stack whose status was `before`: of another phase, and of drift that came or went.
+#[must_use]
+pub fn of_stack(before: &StackStatus, status: &StackStatus) -> Vec<Event> {
+    let said = |kind: &str| conditions::find(&status.conditions, kind);
+    let mut events = Vec::new();
+    if before.phase != status.phase
+        && let Some(ready) = said(condition::READY)
+    {
+        let warning = matches!(status.phase, StackPhase::Held | StackPhase::Failure | StackPhase::Reverted);
+        events.push(Event { warning, reason: ready.reason.clone(), message: ready.message.clone() });
+    }
+    let was = conditions::find(&before.conditions, condition::DRIFTED).map(|drifted| &drifted.status);
+    if let Some(drifted) = said(condition::DRIFTED)
+        .filter(|drifted| was.is_some_and(|was| *was != drifted.status) || (was.is_none() && drifted.status == "True"))
+    {
+        let warning = drifted.status == "True";
+        events.push(Event { warning, reason: drifted.reason.clone(), message: drifted.message.clone() });
+    }
+    events
+}
+
+/// The event of an Approval that was told what it did, or why it did nothing.
+#[must_use]
+pub fn of_approval(status: &ApprovalStatus) -> Option<Event> {
+    let ready = conditions::find(&status.conditions, condition::READY)?;
+    let warning = status.phase == ApprovalPhase::NoEffect;
+    Some(Event { warning, reason: ready.reason.clone(), message: ready.message.clone() })
+}
+
+/// What keeps a run from going on that somebody should have a look at, and the event that tells it.
+fn trouble(status: &RunStatus) -> Option<(String, Event)> {
+    if status.phase.is_finished() {
+        return None;
+    }
+    let troubles = [reason::WORKSPACE_NOT_FOUND, reason::IMAGE_PULL_FAILED, reason::POD_FAILED];
+    let ready = conditions::find(&status.conditions, condition::READY);
+    let hindered = ready.filter(|ready| troubles.contains(&ready.reason.as_str()));
+    let told = |condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| Event {
+        warning: true,
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+    };
+    if let Some(ready) = hindered {
+        // Its message changes with every attempt of the kubelet's.
+        return Some((ready.reason.clone(), told(ready)));
+    }
+    let approved = conditions::find(&status.conditions, condition::APPROVED);
+    let mismatch = approved.filter(|approved| approved.reason == reason::DIGEST_MISMATCH)?;
+    Some((mismatch.message.clone(), told(mismatch)))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::conditions::Pen;
+
+    fn status(phase: RunPhase, type_: &str, why: &str, message: &str) -> RunStatus {
+        let mut status = RunStatus { phase, ..RunStatus::default() };
+        Pen::new(&mut status.conditions, None, Timestamp::UNIX_EPOCH).set(type_, false, why, message);
+        status
+    }
+
+    #[test]
+    fn each_trouble_is_told_once() {
+        let waits = status(RunPhase::Pending, condition::READY, reason::WORKSPACE_NOT_FOUND, "There is no Workspace.");
+        let event = of_run(&Standing::default(), &waits);
+        assert_eq!(event.map(|event| (event.warning, event.reason)), Some((true, "WorkspaceNotFound".to_owned())));
+        assert_eq!(of_run(&Standing::of(&waits), &waits), None);
+        let pulls = |message| status(RunPhase::Starting, condition::READY, reason::IMAGE_PULL_FAILED, message);
+        assert_eq!(of_run(&Standing::of(&pulls("a")), &pulls("b")), None);
+        let other = |name| status(RunPhase::Review, condition::APPROVED, reason::DIGEST_MISMATCH, name);
+        assert_eq!(of_run(&Standing::of(&other("a")), &other("a")), None);
+        assert!(of_run(&Standing::of(&other("a")), &other("b")).is_some());
+    }
+
+    #[test]
+    fn a_change_of_phase_is_told_with_its_cause() {
+        let failed = status(RunPhase::Failed, condition::READY, reason::OOM_KILLED, "killed");
+        let event = of_run(&Standing::default(), &failed);
+        assert_eq!(event.map(|event| (event.warning, event.reason)), Some((true, "OOMKilled".to_owned())));
+        assert_eq!(of_run(&Standing::of(&failed), &failed), None);
+    }
 }

@@ -55,8 +55,8 @@ fn runner(status: &PodStatus) -> Option<&ContainerStatus> {
     status.container_statuses.iter().flatten().find(|container| container.name == names::pod::CONTAINER)
 }
 
-/// Why a pod that has ended did, the most telling fact first.
-fn end(pod: &Pod, status: &PodStatus) -> Cause {
+/// Why the cluster took a pod away, when it says so.
+fn disrupted(pod: &Pod, status: &PodStatus) -> Option<Cause> {
     let disruption = status
         .conditions
         .iter()
@@ -68,13 +68,19 @@ fn end(pod: &Pod, status: &PodStatus) -> Cause {
         (Some("Evicted"), _)
         | (_, Some("EvictionByEvictionAPI" | "TerminationByKubelet" | "PreemptionByScheduler")) => {
             let told = status.message.as_ref().or_else(|| disruption.and_then(|condition| condition.message.as_ref()));
-            return Cause::new(reason::EVICTED, format!("The pod was evicted{}.", because(told)));
+            Some(Cause::new(reason::EVICTED, format!("The pod was evicted{}.", because(told))))
         }
-        (Some("NodeLost"), _) | (_, Some("DeletionByPodGC" | "DeletionByTaintManager")) => {
-            return node_lost(pod);
-        }
-        _ => {}
+        (Some("NodeLost"), _) | (_, Some("DeletionByPodGC" | "DeletionByTaintManager")) => Some(node_lost(pod)),
+        _ => None,
     }
+}
+
+/// Why a pod that has ended did, the most telling fact first.
+fn end(pod: &Pod, status: &PodStatus) -> Cause {
+    if let Some(cause) = disrupted(pod, status) {
+        return cause;
+    }
+    let because = |text: Option<&String>| text.map(|text| format!(": {text}")).unwrap_or_default();
     let mut containers =
         status.init_container_statuses.iter().flatten().filter(|container| failed(container).is_some());
     if let Some(init) = containers.next()
@@ -145,24 +151,52 @@ fn last_words(text: &str) -> &str {
     &text[from..]
 }
 
+/// Why a container has not started, when that is more than the usual wait.
+fn hindered(container: &ContainerStatus) -> Option<Cause> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let (kind, told) = (waiting.reason.as_deref()?, waiting.message.as_deref().unwrap_or_default());
+    if matches!(kind, "PodInitializing" | "ContainerCreating") {
+        return None;
+    }
+    let reason = match kind {
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => reason::IMAGE_PULL_FAILED,
+        _ => reason::POD_FAILED,
+    };
+    Some(Cause::new(reason, format!("Container `{}` waits: {kind} {told}", container.name).trim_end()))
+}
+
+/// Why a container beside the runner's will not come: it cannot be started, or has ended already.
+#[must_use]
+pub fn will_not_come(pod: &Pod, container: &str) -> Option<Cause> {
+    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let status = containers.iter().find(|status| status.name == container)?;
+    if let Some(terminated) = status.state.as_ref().and_then(|state| state.terminated.as_ref()) {
+        let message = format!("Container `{container}` ended before its turn: {}", sentence(terminated));
+        return Some(Cause::new(reason::POD_FAILED, message));
+    }
+    // The first failure to pull an image is followed by another attempt; after that the kubelet backs off.
+    hindered(status).filter(|cause| !cause.message.contains(" waits: ErrImagePull"))
+}
+
+/// Why a pod was told to stop although nobody cancelled its run; `None` when nothing says that it has to go.
+#[must_use]
+pub fn told_to_stop(pod: &Pod) -> Option<Cause> {
+    let status = pod.status.clone().unwrap_or_default();
+    if let Some(cause) = disrupted(pod, &status) {
+        return Some(cause);
+    }
+    pod.metadata.deletion_timestamp.as_ref()?;
+    Some(Cause::new(
+        reason::POD_DELETED,
+        "The pod was deleted; terraform was stopped, and what it did is in the state.",
+    ))
+}
+
 /// What a pod that has not started waits for: an image, a volume, a node.
 fn waits_for(status: &PodStatus) -> Option<Cause> {
     let containers = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
-    for container in containers {
-        let Some(waiting) = container.state.as_ref().and_then(|state| state.waiting.as_ref()) else {
-            continue;
-        };
-        let (Some(kind), told) = (waiting.reason.as_deref(), waiting.message.as_deref().unwrap_or_default()) else {
-            continue;
-        };
-        if matches!(kind, "PodInitializing" | "ContainerCreating") {
-            continue;
-        }
-        let reason = match kind {
-            "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => reason::IMAGE_PULL_FAILED,
-            _ => reason::POD_FAILED,
-        };
-        return Some(Cause::new(reason, format!("Container `{}` waits: {kind} {told}", container.name).trim_end()));
+    if let Some(cause) = containers.into_iter().find_map(hindered) {
+        return Some(cause);
     }
     let scheduled = status.conditions.iter().flatten().find(|condition| condition.type_ == "PodScheduled");
     let unscheduled = scheduled.filter(|condition| condition.status == "False")?;

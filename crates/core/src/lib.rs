@@ -12,6 +12,7 @@ pub mod pod;
 pub mod progress;
 pub mod queue;
 pub mod run;
+pub mod stack;
 pub mod status;
 pub mod steps;
 pub mod workspace;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
     names::{condition, reason},
-    run::{Run, RunApproval, RunPhase, RunStatus, StepName, StepState, StepStatus},
+    run::{Run, RunPhase, RunStatus, StepName, StepState, StepStatus},
     wire::{Exit, Progress},
 };
 
@@ -96,7 +96,12 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
         let reason = exit.reason.clone().unwrap_or_else(|| fallback.to_owned());
         Cause::new(reason, exit.message.clone().unwrap_or(sentence))
     };
-    if exit.reason.as_deref() == Some(reason::CANCELLED) {
+    let stopped = exit.reason.as_deref() == Some(reason::POD_DELETED) && crate::run::is_cancelled(run);
+    if stopped {
+        // The pod of a run that does not stop in time is deleted by us.
+        let cause = Cause::new(reason::CANCELLED, "It was cancelled, and its pod was stopped.");
+        status::finish(next, run, RunPhase::Cancelled, &cause, now);
+    } else if exit.reason.as_deref() == Some(reason::CANCELLED) {
         let cause = told(reason::CANCELLED, format!("It was cancelled; exit code {}.", exit.code));
         status::finish(next, run, RunPhase::Cancelled, &cause, now);
     } else if exit.code == 0 || exit.reason.as_deref() == Some(reason::SUCCEEDED) {
@@ -120,7 +125,7 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
 
 /// The plan is stored and waits for a person; a plan without a digest cannot be approved byte for byte.
 fn review(next: &mut RunStatus, run: &Run, now: Timestamp) {
-    debug_assert_eq!(run.spec.approval, RunApproval::Manual);
+    debug_assert!(steps::is_reviewed(&run.spec));
     let Some(digest) = next.plan.as_ref().and_then(|plan| plan.digest.clone()) else {
         let message = "The runner ended without the digest of its plan, so there is nothing to approve; run it again.";
         status::finish(next, run, RunPhase::Failed, &Cause::new(reason::RUNNER_LOST, message), now);

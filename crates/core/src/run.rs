@@ -18,7 +18,7 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::MicroTi
 use knoll_api::{
     approval::{Approval, Decision as Choice},
     names::{annotation, cancel, condition, reason},
-    run::{ReviewDecision, Run, RunPhase, RunStatus, StepName, StepState},
+    run::{ReviewDecision, Run, RunApproval, RunPhase, RunStatus, StepName, StepState},
     workspace::Workspace,
 };
 use kube::ResourceExt;
@@ -103,6 +103,19 @@ pub fn is_cancelled(run: &Run) -> bool {
     run.annotations().contains_key(annotation::CANCEL)
 }
 
+/// Whether a newer revision has taken the run's place.
+#[must_use]
+pub fn is_superseded(run: &Run) -> bool {
+    run.annotations().contains_key(annotation::SUPERSEDED)
+}
+
+/// Whether the run asks for a decision only on what destroys, and its plan destroys nothing.
+fn is_harmless(run: &Run, status: &RunStatus) -> bool {
+    run.spec.approval == RunApproval::ManualOnDestroy
+        && steps::is_reviewed(&run.spec)
+        && status.plan.as_ref().is_some_and(|plan| plan.destroy == 0)
+}
+
 /// Decides what follows from what was seen.
 #[must_use]
 pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Decision {
@@ -161,6 +174,10 @@ fn before_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Dec
         let cause = Cause::new(reason::CANCELLED, "It was cancelled before it started.");
         return ended(seen, status, RunPhase::Cancelled, &cause, now);
     }
+    if is_superseded(run) {
+        let cause = Cause::new(reason::SUPERSEDED, "A newer revision took its place before it started.");
+        return ended(seen, status, RunPhase::Discarded, &cause, now);
+    }
     let timeouts = steps::timeouts(&run.spec, seen.workspace);
     let queued_since = run.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let deadline = after(queued_since, timeouts.queue.as_ref().map(|limit| limit.get()));
@@ -212,8 +229,10 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
     let Some(pod) = seen.pod else {
         let since = status.started_at.as_ref().map(|time| time.0);
         let late = status.phase == RunPhase::Starting && is_past(after(since, limit), now);
+        let told = conditions::find(&status.conditions, condition::READY);
+        let told = told.filter(|ready| ready.reason == reason::TIMED_OUT).map(|ready| ready.message.clone());
         let cause = if late {
-            not_in_time(run, seen.workspace)
+            told.map_or_else(|| not_in_time(run, seen.workspace, None), |told| Cause::new(reason::TIMED_OUT, told))
         } else {
             Cause::new(reason::POD_DELETED, "The pod was deleted before its runner had reported its end.")
         };
@@ -234,7 +253,7 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
     };
     let deadline = after(pod.creation_timestamp().map(|time| time.0), limit);
     if is_past(deadline, now) {
-        let (phase, cause) = (status.phase, not_in_time(run, seen.workspace));
+        let (phase, cause) = (status.phase, not_in_time(run, seen.workspace, why.as_ref()));
         status::enter(&mut status, run, phase, &cause, now);
         return Decision::act(status, delete(pod));
     }
@@ -275,6 +294,15 @@ fn in_review(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Deci
         let cause = Cause::new(reason::CANCELLED, "It was cancelled while it waited for a decision.");
         return ended(seen, status, RunPhase::Cancelled, &cause, now);
     }
+    if is_superseded(run) {
+        let cause = Cause::new(reason::SUPERSEDED, "A newer revision took its place while it waited for a decision.");
+        return ended(seen, status, RunPhase::Discarded, &cause, now);
+    }
+    if is_harmless(run, &status) {
+        let by = "the rule ManualOnDestroy".to_owned();
+        let decision = ReviewDecision { approval: String::new(), decision: Choice::Approve, by };
+        return decided(seen, status, decision, now);
+    }
     let digest = status.review_digest.clone().unwrap_or_default();
     match approval::judge(run, &digest, seen.approvals.iter().copied()) {
         Verdict::Decided(decision) => decided(seen, status, decision, now),
@@ -307,7 +335,11 @@ fn decided(seen: &Observed<'_>, mut status: RunStatus, decision: ReviewDecision,
     let approved = decision.decision == Choice::Approve;
     let word = if approved { "approved" } else { "discarded" };
     let why = if approved { reason::APPROVED } else { reason::DISCARDED };
-    let cause = Cause::new(why, format!("It was {word} by {} (Approval `{}`).", decision.by, decision.approval));
+    let message = match decision.approval.as_str() {
+        "" => format!("It was {word} by {}.", decision.by),
+        approval => format!("It was {word} by {} (Approval `{approval}`).", decision.by),
+    };
+    let cause = Cause::new(why, message);
     if let Some(step) = status.steps.iter_mut().find(|step| step.name == StepName::Review) {
         step.state = if approved { StepState::Succeeded } else { StepState::Cancelled };
         step.finished_at = Some(MicroTime(now));
@@ -401,9 +433,10 @@ fn ended(seen: &Observed<'_>, mut status: RunStatus, phase: RunPhase, cause: &Ca
     Decision::keep(status).at(after(Some(now), ttl))
 }
 
-fn not_in_time(run: &Run, workspace: Option<&Workspace>) -> Cause {
+fn not_in_time(run: &Run, workspace: Option<&Workspace>, why: Option<&Cause>) -> Cause {
     let limit = steps::timeouts(&run.spec, workspace).pending.map(|limit| limit.to_string()).unwrap_or_default();
-    Cause::new(reason::TIMED_OUT, format!("The pod did not start within {limit} (timeouts.pending)."))
+    let why = why.map(|why| format!(" {}", why.message)).unwrap_or_default();
+    Cause::new(reason::TIMED_OUT, format!("The pod did not start within {limit} (timeouts.pending).{why}"))
 }
 
 fn delete(pod: &Pod) -> Action {

@@ -23,7 +23,7 @@ pub enum Stage {
 #[must_use]
 pub fn is_reviewed(spec: &RunSpec) -> bool {
     let plans_and_applies = matches!(spec.operation, Operation::Apply | Operation::Destroy | Operation::Refresh);
-    plans_and_applies && spec.approval == RunApproval::Manual
+    plans_and_applies && matches!(spec.approval, RunApproval::Manual | RunApproval::ManualOnDestroy)
 }
 
 /// The stage of the run's current pod, or of the one to be created next.

@@ -127,3 +127,35 @@ fn entry(run: &Run, workspace_is_going: bool) -> Entry {
         standing,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use knoll_api::run::RunSpec;
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(operation: &str, status: serde_json::Value, expect: Option<&str>) {
+        let mut workspace = Workspace::new("w", Default::default());
+        workspace.status = Some(WorkspaceStatus { active: Some("r".into()), ..WorkspaceStatus::default() });
+        let operation = serde_json::from_value(json!(operation)).unwrap();
+        let mut run = Run::new("r", RunSpec { workspace: "w".into(), operation, ..RunSpec::default() });
+        run.status = Some(serde_json::from_value(status).unwrap());
+        let lingering = BTreeSet::new();
+        let seen = Observed { workspace: &workspace, runs: &[&run], lingering: &lingering, head: None };
+        assert_eq!(decide(&seen, Timestamp::UNIX_EPOCH).bundle.as_deref(), expect);
+    }
+
+    #[test]
+    fn the_files_that_were_applied_are_remembered_when_the_lock_is_let_go() {
+        let tried = json!([{"name": "apply", "state": "Failed"}]);
+        check("apply", json!({"phase": "Succeeded", "bundle": "sha256:1"}), Some("sha256:1"));
+        check("apply", json!({"phase": "Failed", "bundle": "sha256:1", "steps": tried}), Some("sha256:1"));
+        check("apply", json!({"phase": "Failed", "bundle": "sha256:1"}), None);
+        check("apply", json!({"phase": "Running", "bundle": "sha256:1"}), None);
+        check("destroy", json!({"phase": "Succeeded", "bundle": "sha256:1"}), None);
+    }
+}

@@ -26,16 +26,20 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
     let everywhere = ClusterRole {
         metadata: metadata(OPERATOR, None),
         rules: Some(vec![
-            rule(GROUP, &["approvals", "runs", "workspaces"], READ),
-            rule(GROUP, &["approvals/status", "runs/status", "workspaces/status"], &["patch"]),
+            rule(GROUP, &["approvals", "runs", "stacks", "workspaces"], READ),
+            // A Stack is held until it is destroyed; its Workspace and its Runs are made for it.
+            rule(GROUP, &["stacks"], &["patch"]),
+            rule(GROUP, &["workspaces"], &["create", "delete", "patch"]),
+            rule(GROUP, &["runs"], &["create", "patch"]),
+            rule(GROUP, &["approvals/status", "runs/status", "stacks/status", "workspaces/status"], &["patch"]),
             // Runs that were kept long enough.
             rule(GROUP, &["runs"], &["delete"]),
             // Some clusters ask for this of whoever names an owner.
             rule(GROUP, &["runs/finalizers", "workspaces/finalizers"], &["update"]),
             rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
-            // States, plans and logs are kept in the namespace of their Workspace, and variables come from there.
+            // States and plans are kept in the namespace of their Workspace, and variables come from there.
             rule("", &["secrets"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
-            // Modules are kept by their digest, and go when nothing refers to them; logs outlive their pods.
+            // Modules are kept by their digest, and go when nothing refers to them; logs are kept with their Run.
             rule("", &["configmaps"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
             rule("events.k8s.io", &["events"], &["create", "patch"]),
             // How the hub knows its runners.
@@ -91,8 +95,8 @@ pub fn for_people() -> Vec<ClusterRole> {
 fn look() -> Vec<PolicyRule> {
     vec![
         rule(GROUP, KINDS, READ),
-        // Logs that have outlived their pods are ConfigMaps.
-        rule("", &["pods", "pods/log", "events", "configmaps"], READ),
+        // Logs of runs whose pods are gone are ConfigMaps.
+        rule("", &["configmaps", "pods", "pods/log", "events"], READ),
         rule("events.k8s.io", &["events"], READ),
     ]
 }
@@ -102,9 +106,9 @@ fn work() -> Vec<PolicyRule> {
         rule(GROUP, &["atoms", "atomversions", "runs", "stacks", "workspaces"], WRITE),
         // The terminal of a Run, and sources that are sent with it.
         rule("", &["pods/attach"], &["create", "get"]),
-        rule("", &["configmaps"], WRITE),
-        // States. Who may run any module with any Secret of the namespace could read them anyway.
-        rule("", &["secrets"], &["get", "list"]),
+        rule("", &["configmaps"], &["create", "delete", "patch", "update"]),
+        // States, and those that are pushed. Who may run any module with any Secret of the namespace could read them anyway.
+        rule("", &["secrets"], &["get", "list", "create"]),
     ]
 }
 

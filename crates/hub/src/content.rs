@@ -1,4 +1,4 @@
-//! Content that belongs to a Run, in Secrets that go with it: a plan.
+//! Content that belongs to a Run, in Secrets that go with it: a plan, a state to push.
 
 use std::collections::BTreeMap;
 

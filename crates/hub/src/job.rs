@@ -32,12 +32,15 @@ pub async fn of(
         async {
             let resolved = lookup.resolve(run, workspace).await?;
             let stage = steps::stage(&run.spec, &status(run));
-            let hooks = hooks(&mut lookup, &run.spec, &steps::of_stage(&run.spec, stage)).await?;
-            Ok::<_, Error>((resolved, stage, hooks))
+            let (hooks, mut masked) = hooks(&mut lookup, &run.spec, &steps::of_stage(&run.spec, stage)).await?;
+            if let Some(settings) = &workspace.spec.pod {
+                masked.extend(lookup.secrets_of(settings).await?);
+            }
+            Ok::<_, Error>((resolved, stage, hooks, masked))
         },
         store.open(&namespace, &run.spec.workspace),
     );
-    let (resolved, stage, hooks) = resolved?;
+    let (resolved, stage, hooks, masked) = resolved?;
     let status = status(run);
     let RunSpec { operation, command, args, targets, replace, retry, attach, attach_timeout, .. } = run.spec.clone();
     let attach_timeout = attach_timeout.map_or(RunSpec::DEFAULT_ATTACH_TIMEOUT, |timeout| timeout.get());
@@ -59,6 +62,8 @@ pub async fn of(
         steps: steps::of_stage(&run.spec, stage),
         variables: resolved.variables,
         variable_files: resolved.files,
+        sensitive_files: resolved.sensitive_files.into_iter().collect(),
+        masked,
         targets,
         replace,
         managed_state: workspace.spec.state == StateKind::Managed,
@@ -85,8 +90,9 @@ fn status(run: &Run) -> RunStatus {
     run.status.clone().unwrap_or_default()
 }
 
-async fn hooks(lookup: &mut Lookup<'_>, spec: &RunSpec, of: &[StepName]) -> Result<Vec<JobHook>, Error> {
-    let mut hooks = Vec::new();
+/// The hooks of these steps, and what their environment has from Secrets.
+async fn hooks(lookup: &mut Lookup<'_>, spec: &RunSpec, of: &[StepName]) -> Result<(Vec<JobHook>, Vec<String>), Error> {
+    let (mut hooks, mut masked) = (Vec::new(), Vec::new());
     for hook in spec.hooks.iter().filter(|hook| of.contains(&hook.step.into())) {
         let Hook { name, step, script, config_map, timeout, on_failure, .. } = hook.clone();
         let what = format!("the hook `{name}`");
@@ -99,7 +105,9 @@ async fn hooks(lookup: &mut Lookup<'_>, spec: &RunSpec, of: &[StepName]) -> Resu
         };
         let mut env = BTreeMap::new();
         for variable in &hook.env {
-            env.insert(variable.name.clone(), lookup.env(variable, &what).await?);
+            let (value, secret) = lookup.env(variable, &what).await?;
+            masked.extend(secret.then(|| value.clone()));
+            env.insert(variable.name.clone(), value);
         }
         hooks.push(JobHook {
             container: knoll_core::pod::hook_container(hook),
@@ -111,5 +119,5 @@ async fn hooks(lookup: &mut Lookup<'_>, spec: &RunSpec, of: &[StepName]) -> Resu
             on_failure,
         });
     }
-    Ok(hooks)
+    Ok((hooks, masked))
 }

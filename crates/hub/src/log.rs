@@ -1,14 +1,15 @@
-//! Keeps a run's log in Secrets that outlive its pod and go with the Run.
+//! Keeps a run's log in ConfigMaps that outlive its pod and go with the Run.
 //!
-//! Each Secret holds a part of the log, packed: the last one is written again with what is appended to it until it is
+//! They are no Secrets: sensitive values are taken out of a log before it is kept, and whoever may look at a run should be
+//! able to read its log without being able to read Secrets. Each ConfigMap holds a part of the log, packed: the last one is written again with what is appended to it until it is
 //! full. Its annotations say where it begins and how long it is, so a log is read by listing its parts.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use knoll_api::names::{self, annotation, content, label, secret_type};
+use knoll_api::names::{self, annotation, content, label};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 
@@ -18,7 +19,9 @@ use crate::session::Session;
 use crate::versions::CONTENT;
 
 /// How much of the log a part holds, before it is packed.
-const PART: usize = 512 * 1024;
+///
+/// The last part is written again with each piece, so a part is not as large as it could be.
+const PART: usize = 128 * 1024;
 
 /// The last part of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +32,7 @@ pub struct LogEnd {
     start: u64,
     /// What it holds.
     text: Vec<u8>,
-    /// Of its Secret; none before it is written.
+    /// Of its ConfigMap; none before it is written.
     resource_version: Option<String>,
 }
 
@@ -86,7 +89,7 @@ pub async fn append(
     piece: &[u8],
 ) -> Result<(), Error> {
     let mut end = session.log.lock().await;
-    let api: Api<Secret> = Api::namespaced(client.clone(), &session.caller.namespace);
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &session.caller.namespace);
     let mut known = match end.take() {
         Some(known) => known,
         // A log that begins needs no look for its end: if there is one, creating its first part fails.
@@ -99,11 +102,11 @@ pub async fn append(
         return Err(Error::Offset { has });
     }
     for mut part in known.append(piece, PART) {
-        let secret = secret(session, &owner, &part)?;
-        let name = secret.metadata.name.clone().unwrap_or_default();
+        let map = config_map(session, &owner, &part)?;
+        let name = map.metadata.name.clone().unwrap_or_default();
         let written = match &part.resource_version {
-            None => api.create(&PostParams::default(), &secret).await,
-            Some(_) => api.replace(&name, &PostParams::default(), &secret).await,
+            None => api.create(&PostParams::default(), &map).await,
+            Some(_) => api.replace(&name, &PostParams::default(), &map).await,
         };
         match written {
             Ok(stored) => part.resource_version = stored.metadata.resource_version,
@@ -123,18 +126,12 @@ pub async fn append(
 }
 
 async fn find_end(client: &Client, session: &Session) -> Result<LogEnd, Error> {
-    let api: Api<Secret> = Api::namespaced(client.clone(), &session.caller.namespace);
-    let selector = format!("{}={},{}={}", label::RUN, session.run, label::CONTENT, content::LOG);
-    let parts = api.list(&ListParams::default().labels(&selector)).await?.items;
-    let start = |secret: &Secret| {
-        secret.metadata.annotations.as_ref().and_then(|all| all.get(annotation::OFFSET)?.parse::<u64>().ok())
-    };
-    let Some(last) = parts.iter().max_by_key(|secret| start(secret)) else {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &session.caller.namespace);
+    let parts = api.list(&ListParams::default().labels(&selector(&session.run))).await?.items;
+    let Some(last) = parts.iter().max_by_key(|map| start(map)) else {
         return Ok(LogEnd::default());
     };
-    let packed = last.data.as_ref().and_then(|data| data.get(CONTENT)).map(|content| content.0.as_slice());
-    let text = zstd::decode_all(packed.unwrap_or_default())
-        .map_err(|error| Error::Conflict(format!("the stored log cannot be unpacked: {error}")))?;
+    let text = text(last).map_err(|error| Error::Conflict(format!("the stored log cannot be unpacked: {error}")))?;
     Ok(LogEnd {
         part: parts.len() - 1,
         start: start(last).unwrap_or_default(),
@@ -143,12 +140,28 @@ async fn find_end(client: &Client, session: &Session) -> Result<LogEnd, Error> {
     })
 }
 
-fn secret(session: &Session, owner: &OwnerReference, part: &LogEnd) -> Result<Secret, Error> {
+/// Where in the log a part begins.
+pub(crate) fn start(part: &ConfigMap) -> Option<u64> {
+    part.metadata.annotations.as_ref()?.get(annotation::OFFSET)?.parse().ok()
+}
+
+/// What a part holds.
+pub(crate) fn text(part: &ConfigMap) -> std::io::Result<Vec<u8>> {
+    let packed = part.binary_data.as_ref().and_then(|data| data.get(CONTENT)).map(|content| content.0.as_slice());
+    zstd::decode_all(packed.unwrap_or_default())
+}
+
+/// What the parts of a run's log are found by.
+pub(crate) fn selector(run: &str) -> String {
+    format!("{}={run},{}={}", label::RUN, label::CONTENT, content::LOG)
+}
+
+fn config_map(session: &Session, owner: &OwnerReference, part: &LogEnd) -> Result<ConfigMap, Error> {
     let packed = zstd::encode_all(&part.text[..], zstd::DEFAULT_COMPRESSION_LEVEL)
         .map_err(|error| Error::Internal(error.to_string()))?;
-    Ok(Secret {
+    Ok(ConfigMap {
         metadata: ObjectMeta {
-            name: Some(names::log_secret(&session.run, part.part)),
+            name: Some(names::log_config_map(&session.run, part.part)),
             resource_version: part.resource_version.clone(),
             labels: Some(labels(content::LOG, &session.run, &session.workspace)),
             annotations: Some(BTreeMap::from([
@@ -158,9 +171,8 @@ fn secret(session: &Session, owner: &OwnerReference, part: &LogEnd) -> Result<Se
             owner_references: Some(vec![owner.clone()]),
             ..ObjectMeta::default()
         },
-        type_: Some(secret_type::CONTENT.to_owned()),
-        data: Some(BTreeMap::from([(CONTENT.to_owned(), ByteString(packed))])),
-        ..Secret::default()
+        binary_data: Some(BTreeMap::from([(CONTENT.to_owned(), ByteString(packed))])),
+        ..ConfigMap::default()
     })
 }
 

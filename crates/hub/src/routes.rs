@@ -8,14 +8,18 @@ use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
+use futures::StreamExt;
 use http::request::Parts;
 use http::{StatusCode, header};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use knoll_api::names::{content, plan_secret, reason};
+use knoll_api::names::{content, plan_secret, reason, upload_secret};
 use knoll_api::run::{Run, RunPhase};
-use knoll_api::wire::{Job, Progress, ProgressReply, path};
+use knoll_api::wire::{ErrorBody, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::{Workspace, WorkspaceDeletionPolicy};
-use kube::{Client, Resource, ResourceExt};
+use knoll_core::fate;
+use kube::runtime::watcher::watch_object;
+use kube::{Api, Client, Resource, ResourceExt};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -26,12 +30,14 @@ use crate::error::Error;
 use crate::session::{Session, Sessions, has_said_its_last_word};
 use crate::store::Store;
 use crate::versions::Owner;
-use crate::{bundle, content as contents, job, log, progress};
+use crate::{bundle, content as contents, job, log, progress, states};
 
 /// How long a runner waits for the news of a cancellation before it asks again. Proxies cut longer waits.
 const POLL: Duration = Duration::from_secs(50);
 /// How long a Workspace that is not in the copy yet is waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a run waits for a state that its client has yet to hand in.
+const UPLOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// The largest state or plan.
 const LARGEST: usize = 1024 * 1024 * 1024;
 
@@ -64,6 +70,9 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route(path::LOG, post(post_log))
         .route(path::PROGRESS, put(put_progress))
         .route(path::CANCEL, get(get_cancel))
+        .route(path::HISTORY, get(get_history))
+        .route(path::UPLOAD, get(get_upload))
+        .route(path::CONTAINER, get(get_container))
         .fallback(|| async { Error::Missing("the hub has no such path".to_owned()) })
         .layer(DefaultBodyLimit::max(LARGEST))
         .with_state(shared)
@@ -158,7 +167,7 @@ async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, content: B
     let (owner, writer) = tokio::join!(runner.owner(&shared), shared.sessions.writer(&runner.session, &runner.run));
     writer?;
     let Session { caller, run, .. } = &*runner.session;
-    shared.store.put_state(&caller.namespace, &owner?, run, content).await?;
+    shared.store.put_state(&caller.namespace, &owner?, run, content, states::may_force(&runner.run.spec)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -181,6 +190,63 @@ async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, content: By
 async fn get_plan(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let Session { caller, run, .. } = &*runner.session;
     Ok(content_or_nothing(contents::get(&shared.client, &caller.namespace, &plan_secret(run)).await?))
+}
+
+#[derive(Deserialize)]
+struct Serial {
+    serial: u64,
+}
+
+async fn get_history(
+    State(shared): State<Arc<Shared>>,
+    runner: Runner,
+    Query(Serial { serial }): Query<Serial>,
+) -> Result<Bytes, Error> {
+    let Session { caller, workspace, .. } = &*runner.session;
+    states::version(&shared.store, &caller.namespace, workspace, serial).await.map_err(|error| match error {
+        states::Error::Api(error) => Error::Api(error),
+        error => Error::Invalid(error.to_string()),
+    })
+}
+
+/// The state that was handed in for the run; the client does so right after it has created the Run.
+async fn get_upload(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Bytes, Error> {
+    let Session { caller, run, .. } = &*runner.session;
+    if let Some(content) = contents::get(&shared.client, &caller.namespace, &upload_secret(run)).await? {
+        return Ok(content);
+    }
+    let missing = "no state was handed in for this run; push it again with `knoll state push`".to_owned();
+    let created = runner.run.creation_timestamp().map(|time| time.0);
+    let late = created.is_none_or(|created| created + UPLOAD_PATIENCE <= jiff::Timestamp::now());
+    Err(if late { Error::Invalid(missing) } else { Error::NotYet(missing) })
+}
+
+#[derive(Deserialize)]
+struct ContainerName {
+    name: String,
+}
+
+/// Answers when a container of the runner's own pod will not come; with 204 when it may for a while.
+async fn get_container(
+    State(shared): State<Arc<Shared>>,
+    runner: Runner,
+    Query(ContainerName { name }): Query<ContainerName>,
+) -> Response {
+    let Caller { namespace, pod, uid } = &runner.session.caller;
+    let api: Api<Pod> = Api::namespaced(shared.client.clone(), namespace);
+    let looks = watch_object(api, pod).filter_map(|look| {
+        let pod = look.ok().flatten().filter(|pod| pod.metadata.uid.as_ref() == Some(uid));
+        std::future::ready(pod.and_then(|pod| fate::will_not_come(&pod, &name)))
+    });
+    let mut looks = std::pin::pin!(looks);
+    let trouble = tokio::select! {
+        trouble = tokio::time::timeout(POLL, looks.next()) => trouble.ok().flatten(),
+        () = shared.shutdown.cancelled() => None,
+    };
+    match trouble {
+        Some(trouble) => Json(ErrorBody { error: trouble.message }).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    }
 }
 
 #[derive(Deserialize)]
@@ -218,6 +284,9 @@ async fn put_progress(
         tracing::warn!(run = runner.session.run, "the files of a run are not kept: its source has changed meanwhile");
         report.bundle = None;
     }
+    if let Some(exit) = report.exit.as_mut().filter(|exit| exit.reason.as_deref() == Some(reason::POD_DELETED)) {
+        name_the_stop(&shared.client, &runner.session.caller, exit).await?;
+    }
     progress::write(&shared.client, &runner.session, &runner.run, &report).await?;
     if report.exit.is_some() {
         let Session { caller, workspace, .. } = &*runner.session;
@@ -225,6 +294,21 @@ async fn put_progress(
         shared.sessions.end(&runner.session);
     }
     Ok(Json(ProgressReply { cancel: job::is_cancelled(&runner.run) }))
+}
+
+/// A runner that was told to stop does not know why; its pod does.
+async fn name_the_stop(client: &Client, caller: &Caller, exit: &mut Exit) -> Result<(), Error> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &caller.namespace);
+    let pod = api.get_opt(&caller.pod).await?.filter(|pod| pod.metadata.uid.as_deref() == Some(caller.uid.as_str()));
+    let Some(pod) = pod else { return Ok(()) };
+    let message = exit.message.take().unwrap_or_default();
+    (exit.reason, exit.message) = match fate::told_to_stop(&pod) {
+        Some(cause) => (Some(cause.reason), Some(cause.message)),
+        None => {
+            (Some(reason::RUNNER_LOST.to_owned()), Some(format!("{message} Its pod goes on, so a person did that.")))
+        }
+    };
+    Ok(())
 }
 
 /// Answers when the run is cancelled, or has ended otherwise; with 204 when neither happened for a while.

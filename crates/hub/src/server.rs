@@ -21,6 +21,7 @@ use crate::cache::Cache;
 use crate::routes::{self, Shared};
 use crate::session::Sessions;
 use crate::store::Store;
+use crate::sweep;
 use crate::tls::{self, Tls};
 
 /// How long requests that are under way may take to end.
@@ -85,6 +86,7 @@ impl Hub {
             client,
             shutdown: shutdown.clone(),
         });
+        tokio::spawn(sweep::run(shared.client.clone(), shutdown.clone()));
         let (answers, ready) = watch::channel(false);
         let done = tokio::spawn(serve(listener, TlsAcceptor::from(config), shared, answers, shutdown));
         Ok(Running { addr, ca_pem: tls.ca_pem().to_owned(), ready, done })

@@ -7,15 +7,16 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use knoll_api::names;
-use kube::api::{DeleteParams, PostParams};
+use knoll_api::names::{self, annotation};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::chunks::{self, PART};
 use crate::error::Error;
 use crate::state_file::StateFile;
-use crate::versions::{self, CONTENT, Head, Owner, Version, Write};
+use crate::versions::{self, CONTENT, Head, Index, Owner, Version, Write};
 
 /// How often a write is made again because another one was faster.
 const ATTEMPTS: usize = 5;
@@ -91,11 +92,41 @@ impl Store {
         self.current(namespace, Head::read(secret.as_ref())?).await
     }
 
-    /// Makes `content` the current state. It follows on the stored one: the same lineage and a higher serial.
+    /// What is kept of a Workspace's state, and the version of that serial when it is.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub async fn version(
+        &self,
+        namespace: &str,
+        workspace: &str,
+        serial: u64,
+    ) -> Result<(Index, Option<Bytes>), Error> {
+        let Head { index, inline, .. } = Head::read(self.read(namespace, workspace).await?.as_ref())?;
+        let Some(version) = index.current.iter().chain(&index.history).find(|version| version.serial == serial) else {
+            return Ok((index, None));
+        };
+        let parts = match inline {
+            Some(inline) if version.parts.is_empty() => vec![inline],
+            _ => self.parts(namespace, &version.parts).await?,
+        };
+        let content = chunks::unpack(parts.iter().map(Vec::as_slice), &version.digest)?;
+        Ok((index, Some(content.into())))
+    }
+
+    /// Makes `content` the current state. It follows on the stored one: the same lineage and a higher serial. With `force`
+    /// it may be of another lineage.
     ///
     /// # Errors
     /// When it does not follow, or cannot be stored.
-    pub async fn put_state(&self, namespace: &str, owner: &Owner, run: &str, content: Bytes) -> Result<Taken, Error> {
+    pub async fn put_state(
+        &self,
+        namespace: &str,
+        owner: &Owner,
+        run: &str,
+        content: Bytes,
+        force: bool,
+    ) -> Result<Taken, Error> {
         // Large states take a while to parse and to pack.
         let job = tokio::task::spawn_blocking(move || {
             let file = StateFile::parse(&content)?;
@@ -111,7 +142,7 @@ impl Store {
                 None => self.read(namespace, &owner.workspace).await?,
             };
             let head = Head::read(secret.as_ref())?;
-            if follows(head.index.current.as_ref(), &file, &packed.digest)? == Taken::Known {
+            if follows(head.index.current.as_ref(), &file, &packed.digest, force)? == Taken::Known {
                 *seat = Some(secret);
                 return Ok(Taken::Known);
             }
@@ -238,6 +269,9 @@ pub(crate) async fn create_once(api: &Api<Secret>, secret: &Secret) -> Result<()
             let name = secret.metadata.name.clone().unwrap_or_default();
             let known = api.get(&name).await?;
             if known.data == secret.data {
+                // What is marked as used is not swept before the head names it.
+                let used = json!({"metadata": {"annotations": {annotation::USED_AT: Timestamp::now().to_string()}}});
+                api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&used)).await?;
                 return Ok(());
             }
             Err(Error::Conflict(format!("there is a Secret `{name}` with other content; delete it")))
@@ -247,7 +281,7 @@ pub(crate) async fn create_once(api: &Api<Secret>, secret: &Secret) -> Result<()
 }
 
 /// Whether a state may take the place of the stored one.
-fn follows(current: Option<&Version>, file: &StateFile, digest: &str) -> Result<Taken, Error> {
+fn follows(current: Option<&Version>, file: &StateFile, digest: &str, force: bool) -> Result<Taken, Error> {
     let Some(current) = current else {
         return Ok(Taken::Stored);
     };
@@ -255,8 +289,11 @@ fn follows(current: Option<&Version>, file: &StateFile, digest: &str) -> Result<
         return Ok(Taken::Known);
     }
     if current.lineage != file.lineage {
+        if force {
+            return Ok(Taken::Stored);
+        }
         return Err(Error::Conflict(format!(
-            "the state has the lineage `{}`, but the Workspace's state has `{}`; they are not of the same infrastructure",
+            "the state has the lineage `{}`, but the Workspace's state has `{}`; they are not of the same infrastructure; `state push -force` replaces it",
             file.lineage, current.lineage
         )));
     }
@@ -285,11 +322,12 @@ mod tests {
             resources: 0,
             outputs: Default::default(),
         };
-        assert_eq!(follows(None, &file(1, "l"), "a").unwrap(), Taken::Stored);
-        assert_eq!(follows(Some(&current(1, "a")), &file(2, "l"), "b").unwrap(), Taken::Stored);
-        assert_eq!(follows(Some(&current(2, "b")), &file(2, "l"), "b").unwrap(), Taken::Known);
+        assert_eq!(follows(None, &file(1, "l"), "a", false).unwrap(), Taken::Stored);
+        assert_eq!(follows(Some(&current(1, "a")), &file(2, "l"), "b", false).unwrap(), Taken::Stored);
+        assert_eq!(follows(Some(&current(2, "b")), &file(2, "l"), "b", false).unwrap(), Taken::Known);
         for refused in [file(2, "l"), file(1, "l"), file(9, "other")] {
-            assert!(matches!(follows(Some(&current(2, "b")), &refused, "c"), Err(Error::Conflict(_))));
+            assert!(matches!(follows(Some(&current(2, "b")), &refused, "c", false), Err(Error::Conflict(_))));
         }
+        assert_eq!(follows(Some(&current(2, "b")), &file(1, "other"), "c", true).unwrap(), Taken::Stored);
     }
 }

@@ -2,14 +2,19 @@
 //!
 //! Later ones win: the Workspace's, then `variablesFrom` in its order, then the Run's own.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{ConfigMap, EnvVar, Secret};
+use knoll_api::names;
+use knoll_api::pod::PodSettings;
 use knoll_api::run::Run;
-use knoll_api::variables::{KeyRef, KeysRef, StackOutputsRef, ValueFrom, VariableCategory, Variables, VariablesFrom};
+use knoll_api::variables::{
+    KeyRef, KeysRef, StackOutputsRef, ValueFrom, Variable, VariableCategory, Variables, VariablesFrom,
+};
 use knoll_api::wire::JobVariable;
 use knoll_api::workspace::Workspace;
 use kube::{Api, Client, ResourceExt};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::state_file::StateFile;
@@ -56,18 +61,36 @@ pub enum Error {
     /// A stored state cannot be read.
     #[error("the outputs of the Stack `{0}` cannot be read: {1}")]
     State(String, String),
+    /// The variables that a Stack has kept cannot be read.
+    #[error(
+        "the variables that the Stack has kept in the Secret `{0}` cannot be read: {1}; ask the Stack for another run"
+    )]
+    Kept(String, serde_json::Error),
     /// The API failed.
     #[error("the Kubernetes API failed: {0}")]
     Api(#[from] kube::Error),
 }
 
+/// Where variables come from, later ones winning.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// Those of the Workspace.
+    pub workspace: &'a [Variable],
+    /// Sources of many.
+    pub from: &'a [VariablesFrom],
+    /// Values.
+    pub values: &'a Variables,
+}
+
 /// All that terraform is given.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Resolved {
     /// One value a name.
     pub variables: Vec<JobVariable>,
     /// Variable files by name.
     pub files: BTreeMap<String, String>,
+    /// The names of those files that came from a Secret.
+    pub sensitive_files: BTreeSet<String>,
 }
 
 /// Looks things up, each object once.
@@ -103,14 +126,32 @@ impl<'a> Lookup<'a> {
         Lookup { client, store, namespace, secrets: HashMap::new(), config_maps: HashMap::new() }
     }
 
-    /// Resolves all variables of a run.
+    /// Resolves all variables of a run. Those that a Stack has kept for it are all there are but its own.
     ///
     /// # Errors
     /// When something that is referred to is not there.
     pub async fn resolve(&mut self, run: &Run, workspace: &Workspace) -> Result<Resolved, Error> {
+        if let Some(kept) = self.kept(run).await? {
+            let mut all = kept;
+            all.variables.extend(plain(&run.spec.variables, false));
+            all.variables = last_wins(all.variables);
+            return Ok(all);
+        }
+        let name = workspace.name_any();
+        let given =
+            Given { workspace: &workspace.spec.variables, from: &run.spec.variables_from, values: &run.spec.variables };
+        self.resolve_given(&name, given).await
+    }
+
+    /// Resolves variables of the Workspace `name`, from wherever they are given.
+    ///
+    /// # Errors
+    /// When something that is referred to is not there.
+    pub async fn resolve_given(&mut self, name: &str, given: Given<'_>) -> Result<Resolved, Error> {
+        let Given { workspace, from, values } = given;
         let mut all = Resolved::default();
-        for variable in &workspace.spec.variables {
-            let what = format!("the variable `{}` of the Workspace `{}`", variable.key, workspace.name_any());
+        for variable in workspace {
+            let what = format!("the variable `{}` of the Workspace `{name}`", variable.key);
             let (value, secret) = match (&variable.value, &variable.value_from) {
                 (Some(value), _) => (value.clone(), false),
                 (None, Some(from)) => self.value_from(from, &what).await?,
@@ -124,21 +165,34 @@ impl<'a> Lookup<'a> {
                 expression: true,
             });
         }
-        for from in &run.spec.variables_from {
+        for from in from {
             self.many(from, &mut all).await?;
         }
-        all.variables.extend(plain(&run.spec.variables, false));
+        all.variables.extend(plain(values, false));
         all.variables = last_wins(all.variables);
         Ok(all)
+    }
+
+    /// The variables that a Stack has kept for this run of its.
+    async fn kept(&mut self, run: &Run) -> Result<Option<Resolved>, Error> {
+        let [VariablesFrom { secret_ref: Some(secret), .. }] = run.spec.variables_from.as_slice() else {
+            return Ok(None);
+        };
+        if !secret.name.starts_with(names::VARIABLES_PREFIX) {
+            return Ok(None);
+        }
+        let key = KeyRef { name: secret.name.clone(), key: names::VARIABLES_KEY.to_owned() };
+        let text = self.key(Kind::Secret, &key, "`variablesFrom`").await?;
+        serde_json::from_str(&text).map(Some).map_err(|error| Error::Kept(secret.name.clone(), error))
     }
 
     /// The value of a hook's environment variable, with whether it came from a Secret.
     ///
     /// # Errors
     /// When it is not there.
-    pub async fn env(&mut self, env: &EnvVar, what: &str) -> Result<String, Error> {
+    pub async fn env(&mut self, env: &EnvVar, what: &str) -> Result<(String, bool), Error> {
         if let Some(value) = &env.value {
-            return Ok(value.clone());
+            return Ok((value.clone(), false));
         }
         let what = format!("the environment variable `{}` of {what}", env.name);
         let from = env.value_from.as_ref().ok_or_else(|| Error::Nothing(what.clone()))?;
@@ -149,8 +203,34 @@ impl<'a> Lookup<'a> {
         };
         let key = KeyRef { name: name.clone(), key: key.clone() };
         match self.key(kind, &key, &what).await {
-            Err(Error::Object { .. } | Error::Key { .. }) if optional == Some(true) => Ok(String::new()),
-            found => found,
+            Err(Error::Object { .. } | Error::Key { .. }) if optional == Some(true) => Ok((String::new(), false)),
+            found => Ok((found?, matches!(kind, Kind::Secret))),
+        }
+    }
+
+    /// The values that a pod has in its environment from Secrets. What is not there is none: the pod has started without.
+    ///
+    /// # Errors
+    /// When the API fails.
+    pub async fn secrets_of(&mut self, settings: &PodSettings) -> Result<Vec<String>, Error> {
+        let keys = settings.env.iter().filter_map(|env| env.value_from.as_ref()?.secret_key_ref.as_ref());
+        let mut found = Vec::new();
+        for key in keys {
+            let texts = self.optional(Kind::Secret, &key.name).await?;
+            found.extend(texts.and_then(|texts| texts.get(&key.key).cloned().flatten()));
+        }
+        for from in settings.env_from.iter().filter_map(|from| from.secret_ref.as_ref()) {
+            let texts = self.optional(Kind::Secret, &from.name).await?;
+            found.extend(texts.into_iter().flat_map(BTreeMap::values).flatten().cloned());
+        }
+        Ok(found)
+    }
+
+    async fn optional(&mut self, kind: Kind, name: &str) -> Result<Option<&Texts>, Error> {
+        match self.object(kind, name, "the environment").await {
+            Ok(texts) => Ok(Some(texts)),
+            Err(Error::Object { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -202,6 +282,9 @@ impl<'a> Lookup<'a> {
             }
             let text = text.ok_or_else(|| Error::Text { kind: kind.name(), name: name.clone(), key: key.clone() })?;
             if key.ends_with(".tfvars") || key.ends_with(".tfvars.json") {
+                if matches!(kind, Kind::Secret) {
+                    all.sensitive_files.insert(key.clone());
+                }
                 all.files.insert(key, text);
             } else {
                 let sensitive = matches!(kind, Kind::Secret);

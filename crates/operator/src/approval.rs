@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use knoll_api::{Approval, Run};
-use knoll_core::approval;
+use knoll_core::{approval, events};
 use kube::{
-    ResourceExt,
+    Resource, ResourceExt,
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
-use crate::{context::Context, controller::Error};
+use crate::{
+    context::Context,
+    controller::{Error, Published},
+};
 
 /// Tells one Approval.
 pub async fn reconcile(approval: Arc<Approval>, context: Arc<Context>) -> Result<Action, Error> {
@@ -20,7 +23,12 @@ pub async fn reconcile(approval: Arc<Approval>, context: Arc<Context>) -> Result
     let run: Option<Arc<Run>> = context.caches.runs.get(&ObjectRef::new(&approval.spec.run).within(&namespace));
     if let Some(status) = approval::effect(&approval, run.as_deref(), context.now()) {
         let api = context.api::<Approval>(&namespace);
-        context.approvals.publish(&api, &approval, approval.status.as_ref(), &status).await?;
+        let told = context.approvals.publish(&api, &approval, approval.status.as_ref(), &status).await?;
+        if told == Published::Written
+            && let Some(event) = events::of_approval(&status)
+        {
+            context.events.tell(event, approval.object_ref(&()));
+        }
     }
     Ok(Action::await_change())
 }

@@ -8,13 +8,13 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{Pod, Secret},
+    api::core::v1::{ConfigMap, Pod, Secret},
 };
-use knoll_api::{Approval, Run, Workspace, run::RunPhase};
-use knoll_core::pod::Platform;
-use kube::{Api, Client, Resource, ResourceExt, runtime::reflector::Store};
+use knoll_api::{Approval, Run, Stack, Workspace, names::label, run::RunStatus};
+use knoll_core::{events::Standing, pod::Platform};
+use kube::{Api, Client, Resource, ResourceExt, api::PartialObjectMeta, runtime::reflector::Store};
 
-use crate::{controller::Written, events::Recorder, metrics::Metrics};
+use crate::{controller::Written, events::Recorder, metrics::Metrics, stack::Memory};
 
 /// What every reconcile may use.
 pub struct Context {
@@ -30,9 +30,15 @@ pub struct Context {
     pub workspaces: Written<Workspace>,
     /// What was written to Approvals.
     pub approvals: Written<Approval>,
+    /// What was written to Stacks.
+    pub stacks: Written<Stack>,
+    /// The Runs of Stacks that were created and that the cache does not show yet.
+    pub started: Started,
+    /// What the inputs of Stacks came to.
+    pub memory: Memory,
     /// The pods that were created and that the cache does not show yet.
     pub created: Created,
-    /// The phase of each run that was told last.
+    /// Where each run stood when it was last told of.
     pub told: Told,
     /// Tells events.
     pub events: Recorder,
@@ -53,6 +59,12 @@ pub struct Caches {
     pub pods: Store<Pod>,
     /// The heads of states, without what they hold.
     pub heads: Store<Secret>,
+    /// All Stacks.
+    pub stacks: Store<Stack>,
+    /// That there are Secrets, not what they hold; without those that Knoll fills with content of its own.
+    pub secrets: Store<PartialObjectMeta<Secret>>,
+    /// That there are ConfigMaps, in the same way.
+    pub config_maps: Store<PartialObjectMeta<ConfigMap>>,
 }
 
 impl Context {
@@ -103,47 +115,80 @@ impl Created {
     }
 }
 
-/// The phase of each run, by UID, that an event was told about; so that a change by anybody is told, once.
+/// Where each run stood, by UID, when an event was told about it; so that a change by anybody is told, once.
 #[derive(Debug, Default)]
 pub struct Told {
-    phases: Mutex<HashMap<String, Seen>>,
+    seen: Mutex<HashMap<String, Seen>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Seen {
-    phase: RunPhase,
+    standing: Standing,
     since: Option<Timestamp>,
 }
 
-/// A run has gone from one phase to another.
-#[derive(Clone, Copy, Debug)]
+/// A run stands elsewhere than before, or still where it stood.
+#[derive(Clone, Debug)]
 pub struct Transition {
-    /// The phase before.
-    pub before: RunPhase,
+    /// Where it stood before.
+    pub before: Standing,
     /// Since when the run is there: `creationTimestamp` has whole seconds only, so a run that this process saw come
     /// is timed by that.
     pub since: Option<Timestamp>,
 }
 
 impl Told {
-    /// Notes the run's phase, and returns what led to it when it was another one before.
+    /// Notes where the run stands by `status`, and returns where it stood before.
     ///
     /// A run that is seen for the first time with a status was told of by whoever wrote it.
-    pub fn note(&self, run: &Run, phase: RunPhase, now: Timestamp) -> Option<Transition> {
-        let uid = run.uid()?;
-        let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
+    pub fn note(&self, run: &Run, status: &RunStatus, now: Timestamp) -> Transition {
+        let mut known = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let created = run.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let since = if run.status.is_none() { Some(now) } else { created };
-        let Seen { phase: before, since } = phases.get(&uid).copied().unwrap_or(Seen { phase: first, since });
-        phases.insert(uid, Seen { phase, since });
-        (before != phase).then_some(Transition { before, since })
+        let first = || Seen { standing: run.status.as_ref().map(Standing::of).unwrap_or_default(), since };
+        let uid = run.uid().unwrap_or_default();
+        let Seen { standing: before, since } = known.get(&uid).cloned().unwrap_or_else(first);
+        known.insert(uid, Seen { standing: Standing::of(status), since });
+        Transition { before, since }
     }
 
     /// Forgets a run that is gone.
     pub fn forget(&self, run: &Run) {
         if let Some(uid) = run.uid() {
-            self.phases.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
         }
+    }
+}
+
+/// Runs that this process created for Stacks and that its watch has not brought yet.
+#[derive(Debug, Default)]
+pub struct Started {
+    runs: Mutex<HashMap<(String, String), Arc<Run>>>,
+}
+
+impl Started {
+    /// Remembers a Run.
+    pub fn remember(&self, run: Run) {
+        self.lock().insert((run.namespace().unwrap_or_default(), run.name_any()), Arc::new(run));
+    }
+
+    /// Those of a Stack.
+    pub fn of(&self, namespace: &str, stack: &str) -> Vec<Arc<Run>> {
+        let runs = self.lock();
+        let mine = runs.iter().filter(|((of, _), run)| {
+            of == namespace && run.labels().get(label::STACK).map(String::as_str) == Some(stack)
+        });
+        mine.map(|(_, run)| run.clone()).collect()
+    }
+
+    /// The watch has brought it: from now on the cache is right.
+    pub fn seen(&self, run: &Run) {
+        if run.labels().contains_key(label::STACK) {
+            self.lock().remove(&(run.namespace().unwrap_or_default(), run.name_any()));
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Arc<Run>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

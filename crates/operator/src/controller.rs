@@ -44,6 +44,12 @@ pub enum Error {
     /// A status could not be written as JSON.
     #[error("a status could not be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
+    /// A state could not be read.
+    #[error("the outputs of a Stack cannot be read: {0}")]
+    State(String),
+    /// What was decided on is not so any more.
+    #[error("the inputs of a Stack have changed while they were looked at")]
+    Changed,
 }
 
 impl Error {
@@ -173,6 +179,12 @@ where
             }
             None => false,
         }
+    }
+
+    /// Notes that this process has written over the object in another way than [`Written::publish`].
+    pub fn note(&self, object: &K) {
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        before.insert(ObjectRef::from_obj(object), object.resource_version());
     }
 
     /// Forgets an object that is gone.

@@ -12,6 +12,7 @@ pub mod health;
 pub mod lease;
 pub mod metrics;
 mod run;
+mod stack;
 mod watch;
 mod workspace;
 
@@ -20,27 +21,29 @@ use std::{sync::Arc, time::Duration};
 use futures::channel::mpsc;
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{Pod, Secret},
+    api::core::v1::{ConfigMap, Pod, Secret},
 };
 use knoll_api::{
-    Approval, Run, Workspace,
-    names::{content, label},
+    Approval, Run, Stack, Workspace,
+    names::{annotation, content, label},
     run::RunPhase,
 };
 use knoll_core::pod::Platform;
 use kube::{
     Api, Client, Resource, ResourceExt,
+    api::PartialObjectMeta,
     runtime::{reflector, watcher},
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    context::{Caches, Context, Created, Told},
+    context::{Caches, Context, Created, Started, Told},
     controller::{Written, boxed, drive},
     events::Recorder,
     health::{Controllers, Health},
     metrics::Metrics,
+    stack::Memory,
     watch::{Triggers, feed},
 };
 
@@ -130,10 +133,14 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
     let (approval_store, approval_writer) = reflector::store();
     let (pod_store, pod_writer) = reflector::store();
     let (head_store, head_writer) = reflector::store();
+    let (stack_store, stack_writer) = reflector::store();
+    let (secret_store, secret_writer) = reflector::store();
+    let (config_map_store, config_map_writer) = reflector::store();
     let (runs, runs_asked) = mpsc::unbounded();
     let (workspaces, workspaces_asked) = mpsc::unbounded();
     let (approvals, approvals_asked) = mpsc::unbounded();
-    let ask = Triggers { workspaces, runs, approvals };
+    let (stacks, stacks_asked) = mpsc::unbounded();
+    let ask = Triggers { workspaces, runs, approvals, stacks };
     let (recorder, telling) = Recorder::start(client.clone(), lease.map(|lease| lease.identity));
     let context = Arc::new(Context {
         client: client.clone(),
@@ -144,10 +151,16 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
             approvals: approval_store,
             pods: pod_store,
             heads: head_store,
+            stacks: stack_store,
+            secrets: secret_store,
+            config_maps: config_map_store,
         },
         runs: Written::default(),
         workspaces: Written::default(),
         approvals: Written::default(),
+        stacks: Written::default(),
+        started: Started::default(),
+        memory: Memory::default(),
         created: Created::default(),
         told: Told::default(),
         events: recorder,
@@ -174,6 +187,18 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
     // A state itself has no business in the operator's memory.
     let empty = |secret: &mut Secret| secret.data = None;
     feeds.spawn(feed(api(&client, &namespace), of_states, head_writer, empty, on_head, feeding.clone()));
+    let (seen, asked) = (context.clone(), ask.clone());
+    let on_stack = move |stack: &Stack| stack::on_stack(&seen, &asked, stack);
+    feeds.spawn(feed(api(&client, &namespace), all.clone(), stack_writer, |_| {}, on_stack, feeding.clone()));
+    // Only that something has changed is watched, no value is fetched before somebody needs it; and what Knoll fills
+    // with content of its own is no input of a Stack.
+    let inputs = all.clone().labels(&format!("{} notin ({})", label::CONTENT, stack::NO_INPUTS.join(",")));
+    let (seen, asked) = (context.clone(), ask.clone());
+    let on_secret = move |secret: &PartialObjectMeta<Secret>| stack::on_secret(&seen, &asked, secret);
+    feeds.spawn(feed(api(&client, &namespace), inputs.clone(), secret_writer, bare, on_secret, feeding.clone()));
+    let (seen, asked) = (context.clone(), ask.clone());
+    let on_map = move |map: &PartialObjectMeta<ConfigMap>| stack::on_config_map(&seen, &asked, map);
+    feeds.spawn(feed(api(&client, &namespace), inputs, config_map_writer, bare, on_map, feeding.clone()));
     let (seen, asked) = (context.clone(), ask);
     let on_approval = move |approval: &Approval| on_approval(&seen, &asked, approval);
     feeds.spawn(feed(api(&client, &namespace), all, approval_writer, |_| {}, on_approval, feeding.clone()));
@@ -205,6 +230,14 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         stop.clone(),
     ));
     controllers.spawn(drive(
+        context.clone(),
+        caches.stacks,
+        stacks_asked,
+        |stack, context| boxed(stack::reconcile(stack, context)),
+        metrics.clone(),
+        stop.clone(),
+    ));
+    controllers.spawn(drive(
         context,
         caches.approvals,
         approvals_asked,
@@ -228,6 +261,11 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
     result
 }
 
+/// Leaves of an object what says whose it is: users' annotations can be as large as the object.
+fn bare<K>(object: &mut PartialObjectMeta<K>) {
+    object.metadata.annotations.get_or_insert_default().retain(|key, _| key == annotation::STACK_UID);
+}
+
 /// The objects of a kind that the operator is responsible for.
 fn api<K>(client: &Client, namespace: &Option<String>) -> Api<K>
 where
@@ -241,7 +279,7 @@ where
 
 /// Returns when every cache has its first list: a decision on half of the facts would be a wrong one.
 async fn ready(caches: &Caches) {
-    let Caches { workspaces, runs, approvals, pods, heads } = caches;
+    let Caches { workspaces, runs, approvals, pods, heads, stacks, secrets, config_maps } = caches;
     // Each fails only when its feed has ended, and then the operator ends as well.
     let _ = tokio::join!(
         workspaces.wait_until_ready(),
@@ -249,6 +287,9 @@ async fn ready(caches: &Caches) {
         approvals.wait_until_ready(),
         pods.wait_until_ready(),
         heads.wait_until_ready(),
+        stacks.wait_until_ready(),
+        secrets.wait_until_ready(),
+        config_maps.wait_until_ready(),
     );
 }
 
@@ -256,6 +297,10 @@ fn on_run(context: &Context, ask: &Triggers, run: &Run) {
     let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
     ask.workspace(&namespace, &run.spec.workspace);
     ask.run(&namespace, &name);
+    context.started.seen(run);
+    if let Some(stack) = run.labels().get(label::STACK) {
+        ask.stack(&namespace, stack);
+    }
     let about_it = |approval: &Approval| approval.spec.run == name && approval.namespace().as_ref() == Some(&namespace);
     for approval in context.caches.approvals.state_filter(about_it) {
         ask.approval(&namespace, &approval.name_any());
@@ -269,6 +314,7 @@ fn on_run(context: &Context, ask: &Triggers, run: &Run) {
 fn on_workspace(context: &Context, ask: &Triggers, workspace: &Workspace) {
     let (namespace, name) = (workspace.namespace().unwrap_or_default(), workspace.name_any());
     ask.workspace(&namespace, &name);
+    ask.stack(&namespace, &name);
     let waits = |run: &Run| {
         let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
         matches!(phase, RunPhase::Pending | RunPhase::Queued)
@@ -298,7 +344,9 @@ fn on_pod(context: &Context, ask: &Triggers, pod: &Pod) {
 
 fn on_head(ask: &Triggers, secret: &Secret) {
     if let Some(workspace) = secret.labels().get(label::WORKSPACE) {
-        ask.workspace(&secret.namespace().unwrap_or_default(), workspace);
+        let namespace = secret.namespace().unwrap_or_default();
+        ask.workspace(&namespace, workspace);
+        ask.stack(&namespace, workspace);
     }
 }
 

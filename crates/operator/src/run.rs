@@ -7,13 +7,15 @@ use k8s_openapi::api::core::v1::Pod;
 use knoll_api::{
     Approval, Run, Workspace,
     names::{label, reason},
-    run::RunStatus,
+    run::{RunPhase, RunStatus},
 };
+use knoll_bundle::{Origin, SourceError, StoreError};
 use knoll_core::{
-    events,
+    approval, events,
     fate::{self, Fate},
     pod,
     run::{self, Action, Decision, Observed},
+    status,
     steps::Stage,
 };
 use kube::{
@@ -36,7 +38,11 @@ pub async fn reconcile(run: Arc<Run>, context: Arc<Context>) -> Result<controlle
         return Ok(controller::Action::await_change());
     }
     let now = context.now();
-    let seen = observe(&context, &run).await?;
+    let mut seen = observe(&context, &run).await?;
+    if let Err(message) = keep_files(&context, &run, &mut seen).await? {
+        let status = run::refused(&run, status::of(&run), reason::SOURCE_FAILED, &message, now);
+        return publish(&context, &run, Next { status, requeue: controller::Action::await_change() }, now).await;
+    }
     let approvals: Vec<&Approval> = seen.approvals.iter().map(AsRef::as_ref).collect();
     let decision = run::decide(&seen.view(&run, &approvals), now);
     let next = act(&context, &run, &seen, decision, now).await?;
@@ -48,19 +54,22 @@ struct Seen {
     workspace: Option<Arc<Workspace>>,
     pod: Option<Arc<Pod>>,
     approvals: Vec<Arc<Approval>>,
+    /// The files that a person is asked to approve together with a command.
+    files: Option<String>,
 }
 
 impl Seen {
     fn view<'a>(&'a self, run: &'a Run, approvals: &'a [&'a Approval]) -> Observed<'a> {
         let source = run.spec.source.as_ref().and_then(|source| source.bundle.as_ref());
         let applied = self.workspace.as_ref().and_then(|workspace| workspace.status.as_ref()?.bundle.as_deref());
+        let pinned = run.status.as_ref().and_then(|status| status.bundle.as_deref());
         let bundle = if run.spec.source.is_some() { source.map(|bundle| bundle.digest.as_str()) } else { applied };
         Observed {
             run,
             workspace: self.workspace.as_deref(),
             pod: self.pod.as_deref(),
             approvals,
-            bundle: bundle.or(run.status.as_ref().and_then(|status| status.bundle.as_deref())),
+            bundle: pinned.or(self.files.as_deref()).or(bundle),
         }
     }
 }
@@ -80,7 +89,34 @@ async fn observe(context: &Context, run: &Run) -> Result<Seen, Error> {
         workspace: context.caches.workspaces.get(&workspace),
         pod: current_pod(context, run, &namespace).await?,
         approvals,
+        files: None,
     })
+}
+
+/// Keeps the files of a privileged command before anybody is asked to approve it, so that what runs is what was approved.
+/// The inner error is a sentence about a source that cannot be used.
+async fn keep_files(context: &Context, run: &Run, seen: &mut Seen) -> Result<Result<(), String>, Error> {
+    let status = run.status.as_ref();
+    let pinned = status.is_some_and(|status| status.bundle.is_some() || status.phase != RunPhase::Pending);
+    let privileged =
+        seen.workspace.as_ref().is_some_and(|workspace| approval::is_privileged(&run.spec, &workspace.spec));
+    let (false, true, Some(source)) = (pinned, privileged, &run.spec.source) else {
+        return Ok(Ok(()));
+    };
+    let namespace = run.namespace().unwrap_or_default();
+    let failed = Error::api("cannot read the files of a run");
+    let bundle = match knoll_bundle::of_source(&context.client, &namespace, source).await {
+        Ok(Origin::Kept(_)) => return Ok(Ok(())),
+        Ok(Origin::Files(bundle)) => bundle,
+        Err(SourceError::Api(error)) => return Err(failed(error)),
+        Err(error) => return Ok(Err(format!("The run's source cannot be used: {error}"))),
+    };
+    match knoll_bundle::store(&context.client, &namespace, &bundle).await {
+        Ok(()) => seen.files = Some(bundle.digest),
+        Err(StoreError::Api(error)) => return Err(failed(error)),
+        Err(error) => return Ok(Err(format!("The files of the run cannot be kept: {error}"))),
+    }
+    Ok(Ok(()))
 }
 
 /// The pod that the run's status names. A pod counts as gone only when the API itself says so: the cache may not have
@@ -242,9 +278,11 @@ async fn publish(context: &Context, run: &Run, next: Next, now: Timestamp) -> Re
 /// Tells of the run's phase, when nobody has yet.
 fn tell(context: &Context, run: &Run, status: Option<&RunStatus>) {
     let Some(status) = status else { return };
-    let Some(transition) = context.told.note(run, status.phase, context.now()) else { return };
-    context.metrics.run_changed(transition, status);
-    if let Some(event) = events::of_run(transition.before, status) {
+    let transition = context.told.note(run, status, context.now());
+    if transition.before.phase != status.phase {
+        context.metrics.run_changed(&transition, status);
+    }
+    if let Some(event) = events::of_run(&transition.before, status) {
         context.events.tell(event, run.object_ref(&()));
     }
 }

@@ -6,7 +6,7 @@
 use std::{fmt::Debug, hash::Hash, sync::Arc};
 
 use futures::{StreamExt, channel::mpsc::UnboundedSender};
-use knoll_api::{Approval, Run, Workspace};
+use knoll_api::{Approval, Run, Stack, Workspace};
 use kube::{
     Api, Resource, ResourceExt,
     runtime::{
@@ -27,6 +27,8 @@ pub struct Triggers {
     pub runs: UnboundedSender<ObjectRef<Run>>,
     /// Of an Approval.
     pub approvals: UnboundedSender<ObjectRef<Approval>>,
+    /// Of a Stack.
+    pub stacks: UnboundedSender<ObjectRef<Stack>>,
 }
 
 impl Triggers {
@@ -43,6 +45,11 @@ impl Triggers {
     /// Asks for an Approval.
     pub fn approval(&self, namespace: &str, name: &str) {
         ask(&self.approvals, namespace, name);
+    }
+
+    /// Asks for a Stack.
+    pub fn stack(&self, namespace: &str, name: &str) {
+        ask(&self.stacks, namespace, name);
     }
 }
 

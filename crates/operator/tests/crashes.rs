@@ -3,44 +3,14 @@
 
 mod cluster;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
-
-use cluster::{Operator, World, apply, digest, ends, plans};
-use http::{Method, Request};
+use cluster::{Operator, World, apply, dies_after, digest, ends, plans};
 use knoll_api::{
     Approval, Workspace,
     run::{Run, RunApproval, RunPhase, RunSpec},
     wire::Progress,
 };
-use kube::{Client, api::PostParams, client::Body};
+use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
-
-/// A client whose process dies with the answer to its write number `last`: the write is done, the answer is lost.
-///
-/// Events are not counted: they are told beside the way.
-fn dies_after(client: Client, last: usize, died: CancellationToken) -> Client {
-    let count = Arc::new(AtomicUsize::new(0));
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, died, count) = (client.clone(), died.clone(), count.clone());
-        async move {
-            let counts = request.method() != Method::GET && !request.uri().path().contains("/events");
-            let number = if counts { count.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
-            if number > last {
-                std::future::pending::<()>().await;
-            }
-            let answer = client.send(request).await;
-            if number == last {
-                died.cancel();
-                std::future::pending::<()>().await;
-            }
-            answer
-        }
-    });
-    Client::new(service, "default")
-}
 
 /// What the hub, the kubelet and a person do meanwhile. It can be taken up again wherever it was left.
 async fn play(world: &World, approval: RunApproval) {

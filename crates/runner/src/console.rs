@@ -48,6 +48,11 @@ impl Console {
         self.redactor.text(text)
     }
 
+    /// Masks these texts too from now on.
+    pub fn learn(&self, sensitive: &[String]) {
+        self.redactor.learn(sensitive.iter().map(String::as_str));
+    }
+
     /// Prints a line of the runner's own.
     pub async fn line(&self, text: &str) {
         self.print(format!("{}\n", self.redactor.text(text)).as_bytes()).await;

@@ -1,6 +1,6 @@
 //! Hooks that run in a container of their own: it waits at a gate, in the pod's shared volume, until its turn.
 //!
-//! The gate is a folder. The runner puts `NAME.go` there when it is the hook's turn; the hook's container runs the script,
+//! The gate is a folder. A container that has started puts `NAME.here` there. The runner puts `NAME.go` there when it is the hook's turn; the hook's container runs the script,
 //! appends its output to `NAME.out` and leaves `NAME.exit` with its exit code. `NAME.stop` asks it to stop, and `closed`
 //! says that the run is over, so that containers whose turn never came end too.
 
@@ -22,6 +22,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::process::{Ended, Place, Program};
 use crate::watch::FolderWatch;
 
+/// The exit code of a process that SIGTERM ended, as a shell has it.
+const TERMINATED: i32 = 143;
 const CLOSED: &str = "closed";
 
 /// What a hook's container has to run.
@@ -34,16 +36,18 @@ struct Turn {
     env: BTreeMap<String, String>,
 }
 
-/// Lets the container of the hook `name` run `program`, and waits for its end.
+/// Lets the container of the hook `name` run `program`, and waits for its end. `will_not_come` says why its container
+/// cannot start; it is asked only until the container is there.
 ///
 /// # Errors
-/// When the gate cannot be used.
+/// When the gate cannot be used, or the container cannot start.
 pub async fn open(
     work_dir: &Path,
     name: &str,
     program: &Program,
     env: BTreeMap<String, String>,
     place: Place<'_>,
+    will_not_come: impl Future<Output = String>,
 ) -> io::Result<Ended> {
     let gate = folder(work_dir)?;
     let watch = FolderWatch::new(&gate)?;
@@ -66,6 +70,8 @@ pub async fn open(
         }
     };
     let mut limit = std::pin::pin!(limit);
+    let mut will_not_come = std::pin::pin!(will_not_come);
+    let here = gate.join(format!("{name}.here"));
     loop {
         // Looked for first: what was printed before the end is there once the end is.
         let ended = fs::read_to_string(&exit).ok();
@@ -76,8 +82,13 @@ pub async fn open(
             let code = code.trim().parse().unwrap_or(1);
             return Ok(Ended { code, message: pipe.finish().await, timed_out });
         }
+        if (asked_to_stop || timed_out) && !here.exists() {
+            // Nobody is there to stop.
+            return Ok(Ended { code: TERMINATED, message: pipe.finish().await, timed_out });
+        }
         tokio::select! {
             changed = watch.changed(|file| file.to_string_lossy().starts_with(name)) => changed?,
+            why = &mut will_not_come, if !here.exists() => return Err(io::Error::other(why)),
             () = place.stop.requested(), if !asked_to_stop => {
                 asked_to_stop = true;
                 write(&gate, &format!("{name}.stop"), b"")?;
@@ -117,6 +128,7 @@ async fn wait_and_run(work_dir: &Path, name: &str) -> io::Result<i32> {
     let gate = folder(work_dir)?;
     let watch = FolderWatch::new(&gate)?;
     let mut terminate = signal(SignalKind::terminate())?;
+    write(&gate, &format!("{name}.here"), b"")?;
     let (go, stop) = (gate.join(format!("{name}.go")), gate.join(format!("{name}.stop")));
     let turn: Turn = loop {
         match fs::read(&go) {
@@ -153,8 +165,8 @@ async fn wait_and_run(work_dir: &Path, name: &str) -> io::Result<i32> {
                 tokio::select! {
                     read = output.read(&mut buffer) => match read {
                         Ok(count) if count > 0 => {
+                            // Not to this container's own log: only the runner knows what is sensitive in it.
                             out.write_all(&buffer[..count])?;
-                            io::stdout().write_all(&buffer[..count])?;
                         }
                         _ => break crate::process::code(child.wait().await?),
                     },
@@ -236,7 +248,12 @@ mod tests {
         let place = Place { console: &console, terminal: None, stop, grace: Grace::default(), limit };
         let env = BTreeMap::from([("WHO".to_owned(), "world".to_owned())]);
         let program = shell(script, home.path());
-        let both = async { tokio::join!(open(home.path(), "h", &program, env, place), wait_and_run(home.path(), "h")) };
+        let both = async {
+            tokio::join!(
+                open(home.path(), "h", &program, env, place, std::future::pending()),
+                wait_and_run(home.path(), "h")
+            )
+        };
         let (ended, code) = tokio::time::timeout(Duration::from_secs(30), both).await.unwrap();
         (ended.unwrap(), code.unwrap())
     }
@@ -257,6 +274,18 @@ mod tests {
         assert_eq!((ended.code, ended.timed_out), (143, false));
         let (ended, _) = run("exec sleep 600", &Stop::default(), Some(Duration::from_millis(20))).await;
         assert_eq!((ended.code, ended.timed_out), (143, true));
+    }
+
+    #[tokio::test]
+    async fn a_hook_whose_container_cannot_start_fails_with_the_reason() {
+        let home = tempfile::tempdir().unwrap();
+        let console = Console::new(Log::new(0), Redactor::default());
+        let stop = Stop::default();
+        let place = Place { console: &console, terminal: None, stop: &stop, grace: Grace::default(), limit: None };
+        let program = shell("true", home.path());
+        let why = std::future::ready("no such image".to_owned());
+        let failed = open(home.path(), "h", &program, BTreeMap::new(), place, why).await.unwrap_err();
+        assert_eq!(failed.to_string(), "no such image");
     }
 
     #[tokio::test]

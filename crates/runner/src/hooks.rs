@@ -10,11 +10,15 @@ use std::time::Duration;
 use knoll_api::hooks::HookFailure;
 use knoll_api::names::reason;
 use knoll_api::step::StepName;
-use knoll_api::wire::JobHook;
+use knoll_api::wire::{ErrorBody, JobHook, path};
 
 use crate::gate;
+use crate::hub::Hub;
 use crate::process::{self, Program};
 use crate::steps::{Failure, Steps};
+
+/// How long a hook's container may take to come to its gate before the hub is asked about it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs the hooks of `step` in their order. The first one that fails ends the step, unless it may fail.
 ///
@@ -60,8 +64,8 @@ async fn run_one(steps: &Steps, hook: &JobHook) -> Result<(), Failure> {
     }
     own.extend(hook.env.clone());
     let place = steps.place(hook.timeout_seconds.map(Duration::from_secs));
-    let ended = if hook.container.is_some() {
-        gate::open(steps.folders.root(), &hook.name, &program, own, place).await
+    let ended = if let Some(container) = &hook.container {
+        gate::open(steps.folders.root(), &hook.name, &program, own, place, will_not_come(&steps.hub, container)).await
     } else {
         program.env.extend(own.into_iter().map(|(name, value)| (name.into(), value.into())));
         process::run(&program, place).await
@@ -72,6 +76,25 @@ async fn run_one(steps: &Steps, hook: &JobHook) -> Result<(), Failure> {
         return Err(Failure { code: ended.code, reason: reason::TIMED_OUT, message });
     }
     steps.judge(hook.step, ended, &[0]).map(drop)
+}
+
+/// Hears from the hub that the hook's container cannot start. A container that is on its way is given a moment first, so
+/// that the usual hook costs no request.
+async fn will_not_come(hub: &Hub, container: &str) -> String {
+    tokio::time::sleep(PATIENCE).await;
+    loop {
+        match hub.get("the hook's container", &format!("{}?name={container}", path::CONTAINER)).await {
+            Ok(Some(answer)) => {
+                let answer: ErrorBody = serde_json::from_slice(&answer).unwrap_or_default();
+                return answer.error;
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the hub does not tell of containers");
+                std::future::pending().await
+            }
+        }
+    }
 }
 
 fn write_script(steps: &Steps, hook: &JobHook) -> std::io::Result<PathBuf> {

@@ -1,33 +1,76 @@
 //! Takes sensitive values out of everything that leaves the runner: its output, its log and its messages.
+//!
+//! A value is found as it is, and in the forms in which programs print it: escaped as in JSON, encoded for a URL, and as
+//! base64, also inside of a longer text that was encoded as a whole. Each line of a value that has several is found too.
+//!
+//! *Caveats.* A value of two or three characters is masked only where it stands as a word of its own: anywhere else it
+//! would be told by the gaps. A single character, `true`, `false` and `null` are not masked at all. What was encrypted,
+//! hashed or reversed cannot be found.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use serde_json::Value;
+use crate::sensitive::forms;
 
 /// What stands where a sensitive value was.
 const MASK: &[u8] = b"(sensitive)";
+/// A value shorter than this is masked as a whole word only.
+const WORD: usize = 4;
+/// What is shorter is not masked.
+const SHORTEST: usize = 2;
 
-/// A value shorter than this would also match in the middle of harmless words, and would be told by where it is missing.
-const SHORTEST: usize = 4;
-
-/// The sensitive values of a run.
+/// The sensitive values of a run. Cheap to clone; all clones learn of a value together.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// Longest first, so that a value that contains another one is taken as a whole.
-    values: Arc<[Vec<u8>]>,
+    known: Arc<RwLock<Arc<Needles>>>,
+}
+
+/// What is looked for.
+#[derive(Default)]
+struct Needles {
+    all: HashSet<Vec<u8>>,
+    /// By their first byte, the longest first, so that a value that contains another one is taken as a whole.
+    by_first: Vec<Vec<Vec<u8>>>,
+}
+
+impl Needles {
+    fn with(&self, more: impl IntoIterator<Item = Vec<u8>>) -> Option<Self> {
+        let mut all = self.all.clone();
+        let before = all.len();
+        all.extend(more.into_iter().filter(|needle| needle.len() >= SHORTEST));
+        if all.len() == before {
+            return None;
+        }
+        let mut by_first = vec![Vec::new(); 256];
+        for needle in &all {
+            by_first[usize::from(needle[0])].push(needle.clone());
+        }
+        by_first.iter_mut().for_each(|needles| needles.sort_by_key(|needle| std::cmp::Reverse(needle.len())));
+        Some(Needles { all, by_first })
+    }
+
+    fn starting_with(&self, first: u8) -> &[Vec<u8>] {
+        self.by_first.get(usize::from(first)).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What begins at a place of the output.
+enum Found {
+    /// A value of that length.
+    Value(usize),
+    /// Perhaps one: what follows will tell.
+    Perhaps,
+    /// None.
+    Nothing,
 }
 
 impl Redactor {
-    /// Every string and number inside of `values` is sensitive, and every line of those that have several.
-    pub fn new<'a>(values: impl IntoIterator<Item = &'a Value>) -> Self {
-        let mut found = Vec::new();
-        for value in values {
-            collect(value, &mut found);
+    /// Masks these values too from now on.
+    pub fn learn<'a>(&self, values: impl IntoIterator<Item = &'a str>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(next) = known.with(values.into_iter().flat_map(forms)) {
+            *known = Arc::new(next);
         }
-        found.retain(|value: &Vec<u8>| value.len() >= SHORTEST);
-        found.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        found.dedup();
-        Redactor { values: found.into() }
     }
 
     /// `text` without sensitive values.
@@ -40,72 +83,96 @@ impl Redactor {
 
     /// For output that comes in pieces: a value that is cut by the end of one piece is found as well.
     pub fn stream(&self) -> Stream {
-        Stream { values: Arc::clone(&self.values), held: Vec::new() }
+        Stream { redactor: self.clone(), held: Vec::new(), before: None }
+    }
+
+    fn needles(&self) -> Arc<Needles> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// See [`Redactor::stream`].
 pub struct Stream {
-    values: Arc<[Vec<u8>]>,
+    redactor: Redactor,
     /// The end of what was pushed, which may be the start of a sensitive value.
     held: Vec<u8>,
+    /// The byte before `held`.
+    before: Option<u8>,
 }
 
 impl Stream {
     /// Takes the next piece and gives back what is known to be harmless.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
-        if self.values.is_empty() {
-            return piece.to_vec();
-        }
         self.held.extend_from_slice(piece);
-        let mut out = Vec::with_capacity(self.held.len());
-        let mut at = 0;
-        while at < self.held.len() {
-            let rest = &self.held[at..];
-            if let Some(value) = self.values.iter().find(|value| rest.starts_with(value)) {
-                out.extend_from_slice(MASK);
-                at += value.len();
-            } else if self.values.iter().any(|value| value.starts_with(rest)) {
-                break;
-            } else {
-                out.push(rest[0]);
-                at += 1;
-            }
-        }
-        self.held.drain(..at);
-        out
+        self.release(false)
     }
 
     /// What was held back, when nothing follows any more.
     pub fn finish(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.held)
+        self.release(true)
+    }
+
+    fn release(&mut self, is_end: bool) -> Vec<u8> {
+        let needles = self.redactor.needles();
+        let mut out = Vec::with_capacity(self.held.len());
+        let mut at = 0;
+        while at < self.held.len() {
+            let rest = &self.held[at..];
+            match find(&needles, rest, self.before, is_end) {
+                Found::Value(length) => {
+                    out.extend_from_slice(MASK);
+                    at += length;
+                }
+                Found::Perhaps => break,
+                Found::Nothing => {
+                    out.push(rest[0]);
+                    at += 1;
+                }
+            }
+            self.before = Some(self.held[at - 1]);
+        }
+        self.held.drain(..at);
+        out
     }
 }
 
-fn collect(value: &Value, found: &mut Vec<Vec<u8>>) {
-    match value {
-        Value::String(text) => {
-            found.push(text.trim_end_matches('\n').as_bytes().to_vec());
-            if text.contains('\n') {
-                found.extend(text.lines().map(|line| line.trim().as_bytes().to_vec()));
-            }
+fn find(needles: &Needles, rest: &[u8], before: Option<u8>, is_end: bool) -> Found {
+    let mut perhaps = false;
+    for needle in needles.starting_with(rest[0]) {
+        if needle.len() < WORD && before.is_some_and(is_word) {
+            continue;
         }
-        Value::Number(number) => found.push(number.to_string().into_bytes()),
-        Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
-        Value::Object(fields) => fields.values().for_each(|field| collect(field, found)),
-        Value::Null | Value::Bool(_) => {}
+        if rest.starts_with(needle) {
+            match rest.get(needle.len()) {
+                _ if needle.len() >= WORD => return Found::Value(needle.len()),
+                None if is_end => return Found::Value(needle.len()),
+                None => return Found::Perhaps,
+                Some(next) if is_word(*next) => {}
+                Some(_) => return Found::Value(needle.len()),
+            }
+        } else if !is_end && needle.starts_with(rest) {
+            // A longer value may begin here: shorter ones wait for it.
+            perhaps = true;
+            break;
+        }
     }
+    if perhaps { Found::Perhaps } else { Found::Nothing }
+}
+
+/// Whether a byte belongs to a word; bytes of letters beyond ASCII do.
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[track_caller]
-    fn check(sensitive: &Value, pieces: &[&str], expect: &str) {
-        let mut stream = Redactor::new([sensitive]).stream();
+    fn check(sensitive: &[&str], pieces: &[&str], expect: &str) {
+        let redactor = Redactor::default();
+        redactor.learn(sensitive.iter().copied());
+        let mut stream = redactor.stream();
         let mut out = Vec::new();
         for piece in pieces {
             out.extend(stream.push(piece.as_bytes()));
@@ -116,23 +183,44 @@ mod tests {
 
     #[test]
     fn values_are_replaced_wherever_the_output_is_cut() {
-        check(&json!("hunter2"), &["pw=hunter2\n"], "pw=(sensitive)\n");
-        check(&json!("hunter2"), &["pw=hun", "ter2\n"], "pw=(sensitive)\n");
-        check(&json!("hunter2"), &["h", "u", "n", "t", "e", "r", "2"], "(sensitive)");
-        check(&json!("hunter2"), &["hunhunter2"], "hun(sensitive)");
-        check(&json!("hunter2"), &["hunter"], "hunter");
-        check(&json!({"a": ["secret-1"], "b": 123_456}), &["secret-1 123456"], "(sensitive) (sensitive)");
-        check(&json!(["abcd", "abcdef"]), &["abcdef abcd"], "(sensitive) (sensitive)");
+        check(&["hunter2"], &["pw=hunter2\n"], "pw=(sensitive)\n");
+        check(&["hunter2"], &["pw=hun", "ter2\n"], "pw=(sensitive)\n");
+        check(&["hunter2"], &["h", "u", "n", "t", "e", "r", "2"], "(sensitive)");
+        check(&["hunter2"], &["hunhunter2"], "hun(sensitive)");
+        check(&["hunter2"], &["hunter"], "hunter");
+        check(&["abcd", "abcdef"], &["abcdef abcd abcde"], "(sensitive) (sensitive) (sensitive)e");
+        check(&["abcd", "abcdef"], &["abcd", "eg"], "(sensitive)eg");
     }
 
     #[test]
     fn each_line_of_a_long_value_is_sensitive() {
-        check(&json!("-----BEGIN\nMIIabc\n-----END\n"), &["  MIIabc\n"], "  (sensitive)\n");
+        check(&["-----BEGIN\nMIIabc\n-----END\n"], &["  + MIIabc\n"], "  + (sensitive)\n");
+        check(&["one line\nand two"], &["+ \"one line\\nand two\""], "+ \"(sensitive)\"");
     }
 
     #[test]
-    fn short_values_and_harmless_output_stay_as_they_are() {
-        check(&json!(["a", 3, true, ""]), &["a 3 true"], "a 3 true");
-        check(&json!(null), &["anything"], "anything");
+    fn a_value_is_found_as_programs_print_it() {
+        check(&["p\"w\\d\t<x>"], &[r#"{"v":"p\"w\\d\t<x>"}"#], r#"{"v":"(sensitive)"}"#);
+        check(&["p\"w\\d\t<x>"], &[r#"{"v":"p\"w\\d\t\u003cx\u003e"}"#], r#"{"v":"(sensitive)"}"#);
+        check(&["hunter2"], &["aHVudGVyMg=="], "(sensitive)");
+        // `user:hunter2!`, as an Authorization header has it.
+        check(&["hunter2"], &["dXNlcjpodW50ZXIyIQ=="], "dXNlcjp(sensitive)IQ==");
+        check(&["pass word/1"], &["https://x?p=pass%20word%2F1"], "https://x?p=(sensitive)");
+    }
+
+    #[test]
+    fn short_values_are_masked_as_words_and_the_shortest_not_at_all() {
+        check(&["abc"], &["abc abcd xabc (abc) a", "bc"], "(sensitive) abcd xabc ((sensitive)) (sensitive)");
+        check(&["42"], &["port 42, 420, 142"], "port (sensitive), 420, 142");
+        check(&["a", "", "1"], &["a 1 true"], "a 1 true");
+    }
+
+    #[test]
+    fn what_is_learned_later_is_masked_from_then_on() {
+        let redactor = Redactor::default();
+        let mut stream = redactor.stream();
+        assert_eq!(stream.push(b"hunter2 "), b"hunter2 ");
+        redactor.learn(["hunter2"]);
+        assert_eq!(stream.push(b"hunter2 "), b"(sensitive) ");
     }
 }

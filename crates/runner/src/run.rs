@@ -21,7 +21,7 @@ use crate::state::{Keeper, Snapshot};
 use crate::steps::{Failure, Steps};
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
-use crate::{cancel, gate, plan, tool};
+use crate::{cancel, gate, plan, sensitive, tool};
 
 /// Where the runner finds its hub and its place to work.
 #[derive(Clone, Debug)]
@@ -92,8 +92,8 @@ async fn try_run(config: &Config) -> Result<Exit, hub::Error> {
     }
     let log = Log::new(job.log_offset);
     let _log = AbortOnDropHandle::new(tokio::spawn(log.clone().deliver(hub.clone())));
-    let redactor =
-        Redactor::new(job.variables.iter().filter(|variable| variable.sensitive).map(|variable| &variable.value));
+    let redactor = Redactor::default();
+    redactor.learn(sensitive::of_job(&job).iter().map(String::as_str));
     let console = Console::new(log.clone(), redactor);
     let reporter = Arc::new(Reporter::start(job.earlier_steps.clone(), hub.clone(), stop.clone()));
     reporter.started(StepName::Setup, console.offset());
@@ -180,6 +180,9 @@ fn prepare(
     if let Some(bundle) = &material.bundle {
         let digest = knoll_bundle::digest_of(bundle).map_err(|error| failed(&error))?;
         reporter.bundled(digest);
+    }
+    if let Some(state) = &material.state {
+        console.learn(&sensitive::of_state(state));
     }
     let folders = Folders::new(&config.work_dir);
     setup::prepare(job, &material, &folders).map_err(|error| failed(&error))?;

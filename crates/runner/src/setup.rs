@@ -201,7 +201,7 @@ fn write_variables(job: &Job, module: &Path) -> Result<(), Error> {
 }
 
 /// Writes a file that only its owner can read.
-fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
+pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
     let failed = |source| Error::Write { path: path.to_owned(), source };
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)?;
     file.write_all(content).map_err(failed)

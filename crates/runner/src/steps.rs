@@ -12,7 +12,7 @@ use bytes::Bytes;
 use knoll_api::names::reason;
 use knoll_api::run::{Operation, PlanSummary};
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{Exit, Job, path};
+use knoll_api::wire::{Exit, Job, path, stored};
 use reqwest::Method;
 use tokio::task::JoinHandle;
 
@@ -21,16 +21,18 @@ use crate::hub::Hub;
 use crate::plan;
 use crate::process::{self, Ended, Grace, Place, Program};
 use crate::progress::Reporter;
-use crate::setup::Folders;
+use crate::setup::{self, Folders};
 use crate::state::Keeper;
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
-use crate::{flags, hooks, plugins, tool};
+use crate::{flags, hooks, memory, plugins, sensitive, tool};
 
 /// The exit code of a run that was stopped, as a shell has it for SIGINT.
 const STOPPED: i32 = 130;
 /// The exit code of `plan -detailed-exitcode` when there are changes.
 const CHANGES: i32 = 2;
+/// The exit code of a process that was ended by SIGKILL, as a shell has it.
+const KILLED: i32 = 137;
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// All that the steps of a run work with.
@@ -152,6 +154,12 @@ impl Steps {
         if !matches!(step, StepName::Setup | StepName::Review | StepName::Outputs) {
             // The others take no time, and go with the next report.
             self.reporter.announce();
+        }
+        if step == StepName::PostApply
+            && let Some(state) = self.keeper.as_ref().and_then(|_| std::fs::read(self.folders.state()).ok())
+        {
+            // A hook may print what the apply has just made.
+            self.console.learn(&sensitive::of_state(&state));
         }
         let result = match step {
             StepName::Setup | StepName::Review => Ok(()),
@@ -326,13 +334,33 @@ impl Steps {
             }
             program.args.extend(command.split_whitespace().map(OsString::from));
         }
-        program.args.extend(self.job.args.iter().map(OsString::from));
+        for arg in &self.job.args {
+            program.args.push(match self.stored_state(arg).await? {
+                Some(file) => file.into_os_string(),
+                None => arg.into(),
+            });
+        }
         let ended = self.process(StepName::Command, &program).await?;
         let judged = self.judge(StepName::Command, ended, &[0]).map(drop);
         if initialises && judged.is_ok() {
             self.keep_lock_file(uploads);
         }
         judged
+    }
+
+    /// The file of a state that the hub has, if that is what `arg` names.
+    async fn stored_state(&self, arg: &str) -> Result<Option<PathBuf>, Failure> {
+        let address = match arg.strip_prefix(stored::HISTORY) {
+            Some(serial) => format!("{}?serial={serial}", path::HISTORY),
+            None if arg == stored::UPLOAD => path::UPLOAD.to_owned(),
+            None => return Ok(None),
+        };
+        let state = self.hub.get("the state to push", &address).await;
+        let state = state.map_err(|error| Failure::new(reason::STEP_FAILED, error.sentence()))?.unwrap_or_default();
+        let file = self.folders.root().join("pushed.tfstate");
+        self.console.learn(&sensitive::of_state(&state));
+        setup::write(&file, &state).map_err(|error| Failure::new(reason::STEP_FAILED, error))?;
+        Ok(Some(file))
     }
 
     /// Runs terraform with `args`, as often as the step may be tried, until it ends with one of the `good` codes.
@@ -374,6 +402,7 @@ impl Steps {
             Some(console) => Place { console, terminal: None, ..place },
             None => place,
         };
+        let oom_kills = memory::oom_kills();
         let running = process::run(program, place);
         let ended = match &self.keeper {
             None => running.await,
@@ -392,9 +421,16 @@ impl Steps {
         if let (Some(held), Ok(Ended { code: 1.., .. }) | Err(_)) = (&held, &ended) {
             self.console.release(held).await;
         }
-        ended.map_err(|error| {
+        let ended = ended.map_err(|error| {
             Failure::new(reason::STEP_FAILED, format!("cannot run `{}`: {error}", program.file.display()))
-        })
+        })?;
+        if ended.code == KILLED && memory::oom_kills() > oom_kills {
+            let message = format!(
+                "{step} was killed because it used more memory than its limit; raise `pod.resources` of the Workspace"
+            );
+            return Err(Failure { code: ended.code, reason: reason::OOM_KILLED, message });
+        }
+        Ok(ended)
     }
 
     /// Whether terraform may ask: only where somebody can answer.
@@ -436,7 +472,8 @@ impl Steps {
     fn stopped(&self) -> Option<Failure> {
         let (reason, message) = match self.stop.reason()? {
             Reason::Cancelled => (reason::CANCELLED, "the run was cancelled".to_owned()),
-            Reason::Terminated => (reason::CANCELLED, "the run's pod was stopped".to_owned()),
+            // Whether the pod was deleted or evicted, the hub finds out.
+            Reason::Terminated => (reason::POD_DELETED, "The pod was told to stop; terraform was stopped.".to_owned()),
             Reason::Fenced(why) => (reason::STATE_NOT_SAVED, why),
         };
         Some(Failure { code: STOPPED, reason, message })

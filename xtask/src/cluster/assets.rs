@@ -171,18 +171,24 @@ impl GoSource {
         print!("    {name:<26} ");
         std::io::Write::flush(&mut std::io::stdout()).context("cannot write to the terminal")?;
         let begun = Instant::now();
-        let new = target.with_extension(format!("{}.new", std::process::id()));
+        let new = target.with_extension("new");
+        // What it downloads would only tear the lines of the progress apart; what it says matters when it fails.
+        let log_path = self.folder.join("build.log");
+        let log = fs::File::create(&log_path).with_context(|| format!("cannot write {}", log_path.display()))?;
         let status = self
             // The module asks for what its programs need as they are built, which is less than all they could need.
             .command(["build", "-mod=mod", "-trimpath", "-ldflags", flags, "-o"])
             .arg(&new)
             .arg(package)
             .env("CGO_ENABLED", "0")
+            .stderr(log)
             .status()
             .with_context(|| format!("cannot start {}", self.go.display()))?;
         if !status.success() {
             println!("failed");
-            bail!("cannot build {package}: go ended with {status}; what it said is above");
+            let said = fs::read_to_string(&log_path).unwrap_or_default();
+            let said: Vec<&str> = said.lines().filter(|line| !line.starts_with("go: downloading ")).collect();
+            bail!("cannot build {package}: go ended with {status} and said\n{}", said.join("\n"));
         }
         fs::rename(&new, target).with_context(|| format!("cannot put {} in place", target.display()))?;
         println!("{:>6.1} s", begun.elapsed().as_secs_f64());

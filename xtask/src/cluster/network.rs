@@ -55,7 +55,7 @@ fn second_bytes(addresses: &str, bridge: &str) -> Vec<u8> {
 /// Makes the bridge and the rules, also when some of them are there already.
 pub fn ensure(tools: &Tools, record: &Record) -> anyhow::Result<()> {
     let bridge = &record.bridge;
-    if !Path::new("/sys/class/net").join(bridge).exists() {
+    if !bridge_exists(tools, bridge)? {
         run(Command::new(&tools.ip).args(["link", "add", bridge, "type", "bridge"]))?;
     }
     let address = format!("{}/16", record.gateway);
@@ -84,10 +84,15 @@ pub fn remove(tools: &Tools, record: &Record) -> anyhow::Result<()> {
             }
         }
     }
-    if Path::new("/sys/class/net").join(&record.bridge).exists() {
+    if bridge_exists(tools, &record.bridge)? {
         run(Command::new(&tools.ip).args(["link", "delete", &record.bridge]))?;
     }
     Ok(())
+}
+
+fn bridge_exists(tools: &Tools, bridge: &str) -> anyhow::Result<bool> {
+    let show = Command::new(&tools.ip).args(["link", "show", bridge]).output().context("cannot start ip")?;
+    Ok(show.status.success())
 }
 
 /// A packet filter rule.

@@ -12,7 +12,7 @@ use super::pki::{self, NODE_NAME};
 use super::place::{self, Place};
 use super::process::{self, Program};
 use super::record::Record;
-use super::{mounts, network};
+use super::{mounts, network, traces};
 
 /// The node's processes in the order in which they start.
 pub const NAMES: &[&str] = &["containerd", "kube-proxy", "kubelet"];
@@ -249,6 +249,7 @@ fn proxy_config(place: &Place, record: &Record) -> anyhow::Result<Value> {
 /// Takes away what the node left on the machine, once its processes have ended.
 pub fn remove(place: &Place, record: &Record, tools: &Tools) -> anyhow::Result<()> {
     mounts::unmount_all(&place.folder)?;
+    traces::remove(place);
     network::remove(tools, record)?;
     // Every pod is gone, and with them the use of their addresses.
     let addresses = place.path("containerd/addresses");

@@ -1,6 +1,8 @@
 //! Where a cluster and its binaries lie: one folder for each cluster, and a cache of the user's that clusters share.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -68,7 +70,7 @@ impl Place {
     }
 
     /// Makes the folders that `up` writes into. Only their owner may look inside: there are keys in them.
-    pub fn create(&self) -> anyhow::Result<()> {
+    fn create(&self) -> anyhow::Result<()> {
         use std::os::unix::fs::DirBuilderExt;
         for inside in ["", "config", "logs", "run"] {
             let folder = self.path(inside);
@@ -83,7 +85,16 @@ impl Place {
 
     /// Keeps every other `up` and `down` away from this folder until the answer is dropped.
     pub fn lock(&self) -> anyhow::Result<File> {
-        lock(&self.path("lock"), "another `cargo xtask cluster` works on this folder")
+        loop {
+            self.create()?;
+            let path = self.path("lock");
+            let file = lock(&path, "another `cargo xtask cluster` works on this folder")?;
+            // Whoever held it may have deleted the folder, and this lock with it.
+            let same = |there: fs::Metadata| Ok::<_, io::Error>(there.ino() == file.metadata()?.ino());
+            if fs::metadata(&path).and_then(same).unwrap_or(false) {
+                return Ok(file);
+            }
+        }
     }
 }
 

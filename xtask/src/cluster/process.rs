@@ -101,7 +101,8 @@ pub fn ensure(place: &Place, program: &Program) -> anyhow::Result<Ensured> {
     let ensured = match &before {
         Some(file) if file.command == command => return Ok(Ensured::Ran),
         Some(_) => {
-            stop(place, program.name, Duration::from_secs(20))?;
+            // An API server waits long for watches to end, and loses nothing when it does not.
+            stop(place, program.name, Duration::from_secs(3))?;
             Ensured::Restarted
         }
         None => Ensured::Started,

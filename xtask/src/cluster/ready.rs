@@ -1,5 +1,6 @@
 //! Waiting until a cluster answers, with a deadline and with the reason when it does not.
 
+use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -97,7 +98,20 @@ pub fn node(place: &Place, kubectl: &Kubectl, since: &str) -> anyhow::Result<()>
     until(place, "the node", &processes, Duration::from_secs(120), || {
         let answer = kubectl.ask(&["get", "node", NODE_NAME, "--output", path])?.unwrap_or_default();
         Ok(node_is_ready(&answer, since))
+    })?;
+    // A kubelet that was just started says that it is ready before it has heard of the pods that were there before.
+    until(place, "the kubelet's list of pods", &processes, Duration::from_secs(60), || {
+        let ours = kubectl.ask(&["get", "--raw", &format!("/api/v1/pods?fieldSelector=spec.nodeName={NODE_NAME}")])?;
+        let theirs = kubectl.ask(&["get", "--raw", &format!("/api/v1/nodes/{NODE_NAME}/proxy/pods")])?;
+        Ok(ours.zip(theirs).is_some_and(|(ours, theirs)| uids(&ours).is_subset(&uids(&theirs))))
     })
+}
+
+/// The UIDs of a list of objects.
+fn uids(list: &str) -> BTreeSet<String> {
+    let list: serde_json::Value = serde_json::from_str(list).unwrap_or_default();
+    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    items.iter().filter_map(|item| item["metadata"]["uid"].as_str()).map(str::to_owned).collect()
 }
 
 /// Whether `status heartbeat taints` says that the node is ready, by a word of `since` or later.
@@ -116,6 +130,13 @@ pub fn now() -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn uids_of_a_list() {
+        let list = r#"{"items": [{"metadata": {"uid": "b"}}, {"metadata": {"uid": "a"}}, {}]}"#;
+        assert_eq!(uids(list).into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(uids(r#"{"items": null}"#).is_empty());
+    }
 
     #[test]
     fn a_node_is_ready_by_a_word_that_is_recent_and_without_taints() {

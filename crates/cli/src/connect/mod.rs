@@ -6,7 +6,7 @@ mod kubeconfig;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use kube::config::KubeConfigOptions;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 pub use explain::Explain;
@@ -14,18 +14,19 @@ use kubeconfig::{Found, Origin};
 
 use crate::style;
 
+const HEADING: &str = "Connection";
+
 /// The flags that say where the cluster is.
 #[derive(clap::Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Connection")]
 pub struct Connection {
     /// The namespace [default: that of the folder's workspace, then that of the kubeconfig's context]
-    #[arg(long, short = 'n', env = "KNOLL_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(long, short = 'n', env = "KNOLL_NAMESPACE", value_name = "NAMESPACE", help_heading = HEADING)]
     pub namespace: Option<String>,
     /// The kubeconfig's context
-    #[arg(long, env = "KNOLL_CONTEXT", value_name = "CONTEXT")]
+    #[arg(long, env = "KNOLL_CONTEXT", value_name = "CONTEXT", help_heading = HEADING)]
     pub context: Option<String>,
     /// The kubeconfig [default: $KUBECONFIG, ~/.kube/config, the pod's own access, then that of `knoll up`]
-    #[arg(long, env = "KNOLL_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, env = "KNOLL_KUBECONFIG", value_name = "FILE", help_heading = HEADING)]
     pub kubeconfig: Option<PathBuf>,
     /// The folder of `knoll up`, whose cluster is used when there is no other
     #[arg(long, env = "KNOLL_DATA_DIR", value_name = "DIR", hide = true)]
@@ -77,6 +78,7 @@ impl Cluster {
                 (config, Origin::InCluster)
             }
             Found::Kubeconfig { config, origin } => {
+                check_context(&config, connection.context.as_deref(), &origin)?;
                 let options = KubeConfigOptions { context: connection.context.clone(), ..Default::default() };
                 let shown = origin.to_string();
                 let config = Config::from_custom_kubeconfig(*config, &options)
@@ -89,4 +91,14 @@ impl Cluster {
         let client = knoll_operator::client::connect(config).context("the cluster cannot be reached")?;
         Ok(Self { client, namespace, server: server.trim_end_matches('/').to_owned(), origin })
     }
+}
+
+/// A context that is not there is named beside those that are.
+fn check_context(config: &Kubeconfig, wanted: Option<&str>, origin: &Origin) -> Result<()> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let names: Vec<&str> = config.contexts.iter().map(|context| context.name.as_str()).collect();
+    if names.contains(&wanted) {
+        return Ok(());
+    }
+    anyhow::bail!("there is no context `{wanted}` in {origin}\n  it has: {}", names.join(", "))
 }

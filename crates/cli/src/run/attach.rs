@@ -4,6 +4,7 @@
 //! beginning, in a gap or at its end, is taken from the pod's log.
 
 use std::io::{self, Write};
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -59,12 +60,19 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
     let raw = Raw::enter()?;
     let mut pause = FIRST_PAUSE;
     let mut told = false;
+    let mut whole = false;
     let end = loop {
-        match connection(stage, &pods, keyboard).await {
+        whole = match connection(stage, &pods, keyboard).await {
             Ok(Broken::Left(signal)) => break End::Left(signal),
-            Ok(Broken::Stream) => pause = FIRST_PAUSE,
-            Err(error) => tracing::debug!(%error, "cannot attach"),
-        }
+            Ok(Broken::Stream) => {
+                pause = FIRST_PAUSE;
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot attach");
+                false
+            }
+        };
         let pod = stage.pod.clone();
         let over = stage.watched.until(|seen| seen.is_past(&pod));
         if tokio::time::timeout(PATIENCE, over).await.is_ok() {
@@ -74,21 +82,31 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
             told = true;
             say("the connection is lost; the run goes on, and this comes back to it");
         }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+        let pressed = tokio::select! {
+            () = tokio::time::sleep(pause) => {
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                false
+            }
+            Some(keys) = keyboard.keys.recv() => keys.contains(&CTRL_C),
             wish = stage.signals.next() => match wish {
                 Wish::Leave(signal) => break End::Left(signal),
-                Wish::Stop => {
-                    let (text, leave) = stage.presses.another(stage.place, stage.run).await;
-                    say(&text);
-                    if leave {
-                        break End::Left(2);
-                    }
-                }
+                Wish::Stop => true,
             },
+        };
+        if pressed {
+            let (text, leave) = stage.presses.another(stage.place, stage.run).await;
+            say(&text);
+            if leave {
+                break End::Left(2);
+            }
         }
     };
-    if matches!(end, End::Over) {
+    if end == End::Over && !whole {
+        // It was over before anybody could attach.
+        drop(raw);
+        return logs::show(stage).await;
+    }
+    if end == End::Over {
         // The stream may have been cut before its end; the log never is.
         let log = logs::whole(&pods, &stage.pod).await.unwrap_or_default();
         print(log.get(stage.printed..).unwrap_or_default(), &mut stage.printed);
@@ -117,6 +135,15 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
     else {
         anyhow::bail!("the cluster gave no streams");
     };
+    // The streams do not end with a connection that breaks; this does.
+    let status = attached.take_status();
+    let mut over = pin!(async {
+        match status {
+            Some(status) => drop(status.await),
+            None => std::future::pending().await,
+        }
+    });
+    let mut closed = false;
     let mut joint = Joint::default();
     if behind {
         let after = logs::whole(pods, &stage.pod).await.unwrap_or_default();
@@ -145,8 +172,17 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
                     print(joint.take(&buffer[..count]), &mut stage.printed);
                 }
             },
+            () = &mut over, if !closed => closed = true,
+            // What had arrived before the end is read first.
+            () = tokio::time::sleep(SETTLED), if closed => {
+                print(joint.rest(), &mut stage.printed);
+                return Ok(Broken::Stream);
+            }
             () = tokio::time::sleep(SETTLED), if joint.waits() => print(joint.rest(), &mut stage.printed),
             Some(keys) = keyboard.keys.recv() => {
+                if closed {
+                    continue;
+                }
                 if !keyboard.passes_interrupt && keys.contains(&CTRL_C) {
                     let (text, leave) = stage.presses.another(stage.place, stage.run).await;
                     say(&text);

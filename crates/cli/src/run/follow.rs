@@ -33,6 +33,13 @@ pub enum Outcome {
     Left(i32),
 }
 
+impl Outcome {
+    /// Whether the run did what it was told.
+    pub fn succeeded(&self) -> bool {
+        matches!(self, Outcome::Ended(run) if run.status.as_ref().is_some_and(|status| status.phase == RunPhase::Succeeded))
+    }
+}
+
 /// Prints what the run prints, until its end.
 pub async fn follow(place: &Place, run: Run) -> Result<Outcome> {
     let name = run.name_any();

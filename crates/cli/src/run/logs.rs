@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use futures::AsyncReadExt;
@@ -17,7 +17,9 @@ use crate::style;
 use crate::workspace::Place;
 
 const PATIENCE: Duration = Duration::from_secs(3);
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// How long the log of a run that is over may take to be there.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// One pod of a run, as long as it is watched.
@@ -51,17 +53,24 @@ pub enum End {
 pub async fn show(stage: &mut Stage<'_>) -> Result<End> {
     let pods: Api<Pod> = stage.place.api();
     let mut pause = FIRST_PAUSE;
+    let mut deadline = None;
     loop {
-        match connection(stage, &pods).await {
+        let read = match connection(stage, &pods).await {
             Ok(Some(end)) => return Ok(end),
-            Ok(None) => pause = FIRST_PAUSE,
-            Err(error) => tracing::debug!(%error, "cannot follow the log"),
-        }
+            Ok(None) => {
+                pause = FIRST_PAUSE;
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot follow the log");
+                is_gone(&error)
+            }
+        };
         let pod = stage.pod.clone();
         let over = stage.watched.until(|seen| seen.is_past(&pod));
         let over = tokio::time::timeout(PATIENCE, over).await.is_ok();
-        if over {
-            // A log that was not there a moment ago may be there now.
+        // A run is over when its runner has said so; its last words may still be on the way to the log.
+        if over && (read || Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + LAST_WORDS)) {
             let log = whole(&pods, &stage.pod).await.unwrap_or_default();
             print(log.get(stage.printed..).unwrap_or_default(), &mut stage.printed)?;
             return Ok(End::Over);
@@ -100,6 +109,11 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>) -> Result<Option<End
             },
         }
     }
+}
+
+/// Whether the pod is gone, and its log with it.
+fn is_gone(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.is_not_found())
 }
 
 /// All that a pod has printed until now.

@@ -10,7 +10,7 @@ mod lock_file;
 mod logs;
 pub mod resume;
 mod spec;
-mod start;
+pub mod start;
 pub mod stop;
 mod waiting;
 mod watch;

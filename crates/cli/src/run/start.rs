@@ -97,7 +97,8 @@ async fn upload(place: &Place, bundle: &Bundle) -> Result<()> {
     }
 }
 
-async fn create(place: &Place, words: &str, spec: RunSpec) -> Result<Run> {
+/// Creates a run of `spec`, named after `words`.
+pub async fn create(place: &Place, words: &str, spec: RunSpec) -> Result<Run> {
     let verb: String = words.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let mut prefix = format!("{}-{verb}", spec.workspace);
     prefix.truncate(LONGEST_NAME);

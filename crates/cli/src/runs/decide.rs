@@ -10,7 +10,7 @@ use knoll_api::run::{Run, RunPhase};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
 
-use super::{diff, list};
+use super::{diff, list, plan_text};
 use crate::connect::{Connection, Explain};
 use crate::run::follow;
 use crate::workspace::Place;
@@ -50,7 +50,7 @@ pub async fn run(args: Args, decision: Decision, outer: &Connection) -> Result<E
     let run = super::get(&place, &args.run).await?;
     let name = run.name_any();
     let digest = waiting_digest(&run)?;
-    show(&run)?;
+    show(&place, &run).await?;
     if !args.yes {
         if !style::can_ask() {
             bail!(
@@ -93,13 +93,14 @@ fn waiting_digest(run: &Run) -> Result<String> {
     }
 }
 
-fn show(run: &Run) -> Result<()> {
+async fn show(place: &Place, run: &Run) -> Result<()> {
     let status = run.status.clone().unwrap_or_default();
     let mut text = format!("Run `{}` in workspace `{}`: {}", run.name_any(), run.spec.workspace, list::command(run));
     if !run.spec.args.is_empty() {
         text = format!("{text} {}", run.spec.args.join(" "));
     }
     text.push('\n');
+    text += &plan_text::read(place, run).await.map(|plan| format!("\n{plan}\n")).unwrap_or_default();
     if let Some(plan) = &status.plan {
         text += &diff::changes(plan, style::stdout_is_coloured());
     }

@@ -60,8 +60,11 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     let mut list = list.explain(&place.cluster, "cannot list the runs")?.items;
     list.retain(|run| args.select.wants(run));
     sort(&mut list);
-    let nothing = format!("There are no runs in namespace `{}`; `knoll plan` starts one.", place.namespace);
     let namespaces = args.select.all_namespaces;
+    let nothing = match namespaces {
+        true => "There are no such runs in any namespace.".to_owned(),
+        false => format!("There are no such runs in namespace `{}`; `knoll plan` starts one.", place.namespace),
+    };
     output::list(&list, args.output.output, &nothing, |wide| table(&list, namespaces, wide, Timestamp::now()))
 }
 

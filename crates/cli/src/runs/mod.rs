@@ -5,6 +5,7 @@ pub mod decide;
 mod diff;
 pub mod list;
 mod phase;
+mod plan_text;
 pub mod show;
 pub mod watch;
 

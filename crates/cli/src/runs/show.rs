@@ -10,7 +10,7 @@ use knoll_api::names::condition;
 use knoll_api::run::RunApproval;
 use kube::ResourceExt;
 
-use super::{diff, list, phase};
+use super::{diff, list, phase, plan_text};
 use crate::connect::Connection;
 use crate::output::table::{Cell, Table};
 use crate::output::{self, OutputArgs, time};
@@ -47,10 +47,11 @@ pub async fn run(args: RunCommand, outer: &Connection) -> Result<ExitCode> {
     let Command::Show(args) = args.command;
     let place = Place::find(&args.connection.or(outer)).await?;
     let run = super::get(&place, &args.run).await?;
-    output::one(&run, args.output.output, |_| text(&run, Timestamp::now()))
+    let plan = plan_text::read(&place, &run).await;
+    output::one(&run, args.output.output, |_| text(&run, plan.as_deref(), Timestamp::now()))
 }
 
-fn text(run: &Run, now: Timestamp) -> String {
+fn text(run: &Run, plan_text: Option<&str>, now: Timestamp) -> String {
     let status = run.status.clone().unwrap_or_default();
     let mut out = String::new();
     let mut field = |label: &str, value: &str| {
@@ -69,7 +70,7 @@ fn text(run: &Run, now: Timestamp) -> String {
     field("Started", &status.started_at.as_ref().map(|at| time::moment(at.0)).unwrap_or_default());
     field("Time", &time::took(status.started_at.as_ref(), status.finished_at.as_ref(), now));
     field("Bundle", status.bundle.as_deref().unwrap_or_default());
-    if run.spec.approval == RunApproval::Manual {
+    if matches!(run.spec.approval, RunApproval::Manual | RunApproval::ManualOnDestroy) {
         let decided = status.decision.as_ref().map(|decision| format!("{:?} by {}", decision.decision, decision.by));
         field("Decision", &decided.unwrap_or_else(|| "open".to_owned()));
         field("Digest", status.review_digest.as_deref().unwrap_or_default());
@@ -91,6 +92,9 @@ fn text(run: &Run, now: Timestamp) -> String {
     }
     if let Some(plan) = &status.plan {
         let _ = write!(out, "\nPlan:\n{}", diff::changes(plan, style::stdout_is_coloured()));
+        if let (Some(text), true) = (plan_text, plan.changes) {
+            let _ = write!(out, "\n{text}");
+        }
     }
     out
 }

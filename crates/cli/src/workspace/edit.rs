@@ -46,6 +46,8 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     let text = std::fs::read_to_string(file.path()).context("cannot read what the editor wrote")?;
     let spec: WorkspaceSpec = serde_saphyr::from_str(&text).map_err(|error| {
         let kept = keep(file);
+        let error = error.to_string();
+        let error = error.trim_start_matches("error: ");
         anyhow!("the settings cannot be read: {error}\n  nothing was changed{kept}")
     })?;
     if spec == workspace.spec {

@@ -31,8 +31,12 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     let place = Place::find(&args.connection.or(outer)).await?;
     let api = if args.all_namespaces { Api::all(place.cluster.client.clone()) } else { place.api::<Workspace>() };
     let list = api.list(&ListParams::default()).await.explain(&place.cluster, "cannot list the workspaces")?.items;
-    let nothing =
-        format!("There are no workspaces in namespace `{}`; `knoll workspace new NAME` makes one.", place.namespace);
+    let nothing = match args.all_namespaces {
+        true => "There are no workspaces in any namespace; `knoll workspace new NAME` makes one.".to_owned(),
+        false => {
+            format!("There are no workspaces in namespace `{}`; `knoll workspace new NAME` makes one.", place.namespace)
+        }
+    };
     output::list(&list, args.output.output, &nothing, |wide| {
         table(&list, &place, args.all_namespaces, wide, Timestamp::now())
     })

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod snapshot;
 pub mod terminal;
 
 /// How long anything may take.
@@ -60,6 +61,26 @@ impl Home {
         self.ok(&["up", "--detach", "--port", "0"]);
         self.up = true;
         self.ok(&["workspace", "new", "net"]);
+    }
+
+    /// Kills the cluster where it stands, and waits until it is gone.
+    pub fn kill_cluster(&self) {
+        let pid = std::fs::read_to_string(self.folder.path().join("data/knoll.pid")).unwrap();
+        let pid = nix::unistd::Pid::from_raw(pid.trim().parse().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while self.call(&["status"]).status.success() {
+            assert!(Instant::now() < deadline, "a killed cluster must look like one");
+        }
+    }
+
+    /// Starts the cluster again, where clients look for it.
+    pub fn restart(&self) {
+        let kubeconfig = std::fs::read_to_string(self.folder.path().join("data/kubeconfig")).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&kubeconfig).unwrap();
+        let server = config["clusters"][0]["cluster"]["server"].as_str().unwrap();
+        let port = server.rsplit(':').next().unwrap();
+        self.ok(&["up", "--detach", "--port", port]);
     }
 
     pub fn module(&self) -> PathBuf {

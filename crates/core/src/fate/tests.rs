@@ -114,3 +114,36 @@ fn last_words_are_cut_at_a_character() {
     assert!(last_words(&text).len() <= 1024);
     assert!(last_words(&text).chars().all(|c| c == 'ä'));
 }
+
+#[test]
+fn a_container_that_will_not_come_says_why() {
+    let pod = |state: Value| -> Pod {
+        let status =
+            json!([{"name": "hook-a", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}]);
+        serde_json::from_value(json!({"spec": {"containers": []}, "status": {"containerStatuses": status}})).unwrap()
+    };
+    let why = |state: Value| will_not_come(&pod(state), "hook-a").map(|cause| cause.message);
+    assert_eq!(why(json!({"waiting": {"reason": "ContainerCreating"}})), None);
+    assert_eq!(why(json!({"waiting": {"reason": "ErrImagePull"}})), None, "it is tried again");
+    assert_eq!(why(json!({"running": {}})), None);
+    let waits = why(json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}));
+    assert_eq!(waits.as_deref(), Some("Container `hook-a` waits: ImagePullBackOff no such image"));
+    let ended = why(json!({"terminated": {"exitCode": 2}}));
+    assert_eq!(ended.as_deref(), Some("Container `hook-a` ended before its turn: exit code 2."));
+    assert_eq!(will_not_come(&pod(json!({})), "hook-b"), None);
+}
+
+#[test]
+fn a_pod_that_was_told_to_stop_says_by_whom() {
+    let pod = |metadata: Value, status: Value| -> Pod {
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": []}, "status": status})).unwrap()
+    };
+    let why = |metadata, status| told_to_stop(&pod(metadata, status)).map(|cause| cause.reason);
+    let going = json!({"deletionTimestamp": "2025-01-01T00:10:00Z"});
+    let target =
+        |reason: &str| json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason}]});
+    assert_eq!(why(json!({}), json!({})), None);
+    assert_eq!(why(going.clone(), json!({})).as_deref(), Some(reason::POD_DELETED));
+    assert_eq!(why(going.clone(), target("EvictionByEvictionAPI")).as_deref(), Some(reason::EVICTED));
+    assert_eq!(why(going, target("DeletionByTaintManager")).as_deref(), Some(reason::NODE_LOST));
+}

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use knoll_api::run::{Operation, PlanSummary, RunSpec};
+use knoll_api::run::{Operation, PlanSummary, RunApproval, RunSpec};
 use proptest::prelude::*;
 
 use super::*;
@@ -112,4 +112,16 @@ proptest! {
         let newest = order.iter().max().unwrap();
         prop_assert_eq!(&run.status.unwrap().steps, &pictures[*newest].steps);
     }
+}
+
+#[test]
+fn a_pod_that_was_stopped_fails_its_run_unless_that_was_asked_for() {
+    let stopped = Progress {
+        exit: Some(Exit { code: 130, reason: Some(reason::POD_DELETED.into()), message: None }),
+        ..Progress::default()
+    };
+    let mut run = running(RunApproval::Auto);
+    assert_eq!(merge(&run, &stopped, at(9)).phase, RunPhase::Failed);
+    run.metadata.annotations = Some([(knoll_api::names::annotation::CANCEL.to_owned(), String::new())].into());
+    assert_eq!(merge(&run, &stopped, at(9)).phase, RunPhase::Cancelled);
 }

@@ -397,7 +397,9 @@ fn a_run_is_kept_as_long_as_it_says() {
     world.expect(RunPhase::Failed, reason::STEP_FAILED);
     world.pod = None;
     assert_eq!(world.step(11).requeue_at, Some(at(110)));
-    assert_eq!(world.step(110).action, Some(Action::DeleteRun));
+    assert_eq!(world.step(110).action, None, "its Workspace has not taken note of its end");
+    world = world.placed(None, &[]);
+    assert_eq!(world.step(111).action, Some(Action::DeleteRun));
 }
 
 /// What can happen to a run, in any order.

@@ -79,7 +79,6 @@ pub fn apply(
     writer: &Writer<'_>,
     force: bool,
 ) -> Result<Value, ApplyError> {
-    precheck(live, applied, schema, writer)?;
     let empty;
     let live_or_empty = match live {
         Some(live) => live,
@@ -171,13 +170,20 @@ fn owners_before(old: Option<&Value>, new: &Value, writer: &Writer<'_>) -> Owner
     }
 }
 
-fn precheck(live: Option<&Value>, applied: &Value, schema: &Schema, writer: &Writer<'_>) -> Result<(), ApplyError> {
+/// Whether a configuration can be applied at all: it is of that kind, and fits the schema. Done before [`apply`].
+pub fn precheck(
+    live: Option<&Value>,
+    applied: &Value,
+    schema: &Schema,
+    writer: &Writer<'_>,
+    expected: &str,
+) -> Result<(), ApplyError> {
     if !applied.is_object() {
         return Err(ApplyError::Invalid("error decoding YAML: the configuration must be an object".to_owned()));
     }
     let (api_version, kind) = (text(applied, "/apiVersion"), text(applied, "/kind"));
-    let other_kind = live.is_some_and(|live| text(live, "/kind") != kind);
-    if api_version != writer.api_version || other_kind || kind.is_empty() {
+    let other_kind = live.is_some_and(|live| text(live, "/kind") != kind) || kind != expected;
+    if api_version != writer.api_version || other_kind {
         return Err(ApplyError::Invalid(format!("invalid object type: {}", kind_text(api_version, kind))));
     }
     if applied.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(|entries| !entries.is_empty()) {

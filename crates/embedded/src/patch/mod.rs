@@ -15,10 +15,11 @@ mod object_meta;
 mod owners;
 pub mod strategic;
 pub mod typed;
-mod zero;
+pub mod zero;
 
 pub use apply::{ApplyError, Writer, apply, track_update};
 pub use conflict::Conflict;
+pub use go_text::go_text;
 pub use json::json_patch;
 pub use merge::merge_patch;
 pub use strategic::strategic_merge_patch;

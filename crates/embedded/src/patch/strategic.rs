@@ -80,7 +80,8 @@ fn merge_list(old: Vec<Value>, new: &[Value], node: Node<'_>, delete: bool) -> R
     if strategy.merge || delete {
         lists::merge(old, new, node.item(), strategy.merge_key.as_deref(), delete)
     } else {
-        Ok(fresh_list(new))
+        // A list that is replaced is taken as it stands, directives and all.
+        Ok(new.to_vec())
     }
 }
 

@@ -45,6 +45,18 @@ pub fn object(api_version: &str, kind: &str) -> Value {
         ("batch/v1", "CronJob") => json!({
             "spec": {"schedule": "", "jobTemplate": {"metadata": {}, "spec": {"template": template()}}}, "status": {}
         }),
+        ("events.k8s.io/v1", "Event") => json!({
+            "eventTime": null, "regarding": {}, "deprecatedSource": {}, "deprecatedFirstTimestamp": null,
+            "deprecatedLastTimestamp": null
+        }),
+        ("authentication.k8s.io/v1", "TokenReview") => json!({"spec": {}, "status": {"user": {}}}),
+        ("authentication.k8s.io/v1", "TokenRequest") => json!({
+            "spec": {"audiences": null, "expirationSeconds": null, "boundObjectRef": null},
+            "status": {"token": "", "expirationTimestamp": null}
+        }),
+        ("authorization.k8s.io/v1", "SubjectAccessReview" | "SelfSubjectAccessReview" | "LocalSubjectAccessReview") => {
+            json!({"spec": {}, "status": {"allowed": false}})
+        }
         ("coordination.k8s.io/v1", "Lease") => json!({"spec": {}}),
         ("rbac.authorization.k8s.io/v1", "Role" | "ClusterRole") => json!({"rules": null}),
         ("rbac.authorization.k8s.io/v1", "RoleBinding" | "ClusterRoleBinding") => {

@@ -15,9 +15,15 @@ use super::{ListType, Schema, Type, unique};
 impl Schema {
     /// Everything that is wrong with the object `new`, which replaces `old` if there is one.
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        self.validate_after(Vec::new(), new, old)
+    }
+
+    /// The same where something is known to be wrong already, which may keep rules from being looked at.
+    pub fn validate_after(&self, known: Vec<FieldError>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut outcome = Outcome::default();
         self.check(new, old, &Path::Root, &mut outcome);
-        let mut errors = distinct(outcome.errors);
+        let mut errors = known;
+        errors.extend(distinct(outcome.errors));
 
         // Lists that had duplicates before may keep them.
         if old.is_none_or(|old| unique::check(self, old).is_empty()) {
@@ -196,12 +202,21 @@ impl Schema {
     fn check_number(&self, number: &Number, path: &Path<'_>, out: &mut Outcome) {
         let checks = &self.checks;
         out.matched += 1;
+        let mut wrong = Vec::new();
         let mut fail = |what: String| {
             let path = path.dotted();
             let detail = format!("{path} in body should be {what}");
-            out.errors.push(FieldError::invalid(path, Value::Number(number.clone()), detail));
+            wrong.push(FieldError::invalid(path, Value::Number(number.clone()), detail));
         };
         if let Some(factor) = checks.multiple_of
+            && number.is_i64()
+            && factor < 1.0
+        {
+            // An integer is compared with the factor cut to one.
+            let path = path.dotted();
+            let detail = format!("factor MultipleOf declared for {path} must be positive: 0");
+            out.errors.push(FieldError::invalid(path, Value::Number(number.clone()), detail));
+        } else if let Some(factor) = checks.multiple_of
             && !is_multiple(number, factor)
         {
             fail(format!("a multiple of {}", show_limit(number, factor)));
@@ -218,6 +233,7 @@ impl Schema {
             let or_equal = if bound.exclusive { "" } else { " or equal to" };
             fail(format!("less than{or_equal} {}", show_limit(number, bound.limit)));
         }
+        out.errors.extend(wrong);
     }
 
     fn check_list(&self, items: &[Value], old: Option<&Value>, path: &Path<'_>, out: &mut Outcome) {

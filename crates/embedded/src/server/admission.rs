@@ -202,7 +202,7 @@ impl Server {
                 "resource": {"group": resource.group, "version": resource.version, "resource": resource.plural},
                 "subResource": call.target.subresource.as_deref().unwrap_or_default(),
                 "name": name, "namespace": call.target.namespace.as_deref().unwrap_or_default(),
-                "operation": operation, "userInfo": call.identity.user_info(), "dryRun": call.query.dry_run()?,
+                "operation": operation, "userInfo": call.identity.user_info(), "dryRun": call.query.dry_run(),
             }),
             namespace,
         };

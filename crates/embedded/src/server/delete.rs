@@ -4,10 +4,12 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::schema::error::FieldError;
 use crate::server::kinds::{Resource, Rules};
+use crate::server::query::Query;
 use crate::server::read::{self, Selection};
-use crate::server::status::{ApiError, Result, json_response};
-use crate::server::{Call, Server, meta, object, write};
+use crate::server::status::{ApiError, Result, Subject, json_response};
+use crate::server::{Call, Server, controllers, meta, object, options, write};
 use crate::store::{self, Write};
 
 /// The finalizer of an object that waits for its dependents.
@@ -29,8 +31,9 @@ impl Options {
     /// Reads the options of a request.
     pub fn parse(call: &Call, body: &Value) -> Result<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let query = &call.query;
-        let number = |name: &str| query.number(name).map(|n| n.and_then(|n| i64::try_from(n).ok()));
+        // Options in a body are all of the options.
+        let none = Query::default();
+        let query = if body.is_null() { &call.query } else { &none };
         let policy = text(&body["propagationPolicy"]).or_else(|| {
             let given = query.get("propagationPolicy");
             (!given.is_empty()).then(|| given.to_owned())
@@ -39,25 +42,30 @@ impl Options {
             let given = query.get("orphanDependents");
             (!given.is_empty()).then(|| given == "true")
         });
-        let policy = policy.or_else(|| orphan.map(|o| if o { "Orphan" } else { "Background" }.to_owned()));
-        if let Some(policy) = &policy
-            && !["Orphan", "Background", "Foreground"].contains(&policy.as_str())
-        {
-            return Err(ApiError::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "Invalid",
-                format!(
-                    "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"{policy}\": supported values: \"Background\", \"Foreground\", \"Orphan\""
-                ),
-            ));
+        let mut errors = Vec::new();
+        if let Some(policy) = &policy {
+            if orphan.is_some() {
+                let why = "orphanDependents and deletionPropagation cannot be both set";
+                errors.push(FieldError::invalid("propagationPolicy", policy.as_str(), why));
+            }
+            if !["Orphan", "Background", "Foreground"].contains(&policy.as_str()) {
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                errors.push(FieldError::not_supported("propagationPolicy", policy.as_str(), &known));
+            }
         }
-        let dry = body["dryRun"].as_array().is_some_and(|d| !d.is_empty()) || query.dry_run()?;
+        let policy = policy.or_else(|| orphan.map(|o| if o { "Orphan" } else { "Background" }.to_owned()));
+        let mut dry: Vec<String> = body["dryRun"].as_array().into_iter().flatten().filter_map(text).collect();
+        dry.extend(query.all("dryRun").iter().cloned());
+        errors.extend(options::dry_run(&dry));
+        if !errors.is_empty() {
+            return Err(options::invalid("DeleteOptions", &errors));
+        }
         Ok(Self {
-            grace: body["gracePeriodSeconds"].as_i64().or(number("gracePeriodSeconds")?),
+            grace: body["gracePeriodSeconds"].as_i64().or(query.number("gracePeriodSeconds")?),
             uid: text(&body["preconditions"]["uid"]),
             version: text(&body["preconditions"]["resourceVersion"]),
             policy,
-            dry_run: dry,
+            dry_run: !dry.is_empty(),
         })
     }
 
@@ -112,7 +120,8 @@ pub async fn delete(
         meta::tidy(&mut new);
         let gone = may_go(resource, &new);
         if options.dry_run || (!gone && new == old) {
-            return Ok(if gone { Deleted::Gone(old) } else { Deleted::Waiting(new) });
+            let last = if resource.rules == Rules::Pod { new.clone() } else { old };
+            return Ok(if gone { Deleted::Gone(last) } else { Deleted::Waiting(new) });
         }
         let key = resource.key(namespace, name);
         let expect = write::revision_of(&old);
@@ -126,6 +135,9 @@ pub async fn delete(
         };
         match server.store.write(write).await {
             Ok(revision) => {
+                if gone && resource.rules != Rules::Pod {
+                    new = old;
+                }
                 object::set_meta(&mut new, "resourceVersion", Some(revision.to_string().into()));
                 return Ok(if gone { Deleted::Gone(new) } else { Deleted::Waiting(new) });
             }
@@ -138,8 +150,11 @@ pub async fn delete(
 fn check(resource: &Resource, old: &Value, options: &Options) -> Result<()> {
     let name = object::meta(old, "name");
     let refuse = |what: &str, wanted: &str, found: &str| {
-        let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-        Err(ApiError::conflict(resource.subject(name), &why))
+        let how = if what == "UID" { "deleted and then recreated" } else { "modified" };
+        let why = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {how}"
+        );
+        Err(ApiError::conflict(Subject { group: &resource.group, resource: &resource.kind, name }, &why))
     };
     match (&options.uid, &options.version) {
         (Some(uid), _) if uid != object::meta(old, "uid") => refuse("UID", uid, object::meta(old, "uid")),
@@ -165,6 +180,10 @@ fn mark(server: &Server, resource: &Resource, object: &mut Value, options: &Opti
         Some(_) => finalizers.retain(|f| f != ORPHAN && f != FOREGROUND),
         None => {}
     }
+    if resource.rules == Rules::Crd && !had && !finalizers.iter().any(|f| f == controllers::definitions::FINALIZER) {
+        // The definition stays until its objects are gone.
+        finalizers.push(controllers::definitions::FINALIZER.to_owned());
+    }
     object::set_meta(object, "finalizers", Some(json!(finalizers)));
     let grace = grace(resource, object, options);
     let before = object["metadata"]["deletionGracePeriodSeconds"].as_i64();
@@ -172,7 +191,9 @@ fn mark(server: &Server, resource: &Resource, object: &mut Value, options: &Opti
         let seconds = jiff::SignedDuration::from_secs(grace.max(0));
         let end = server.now().checked_add(seconds).unwrap_or(server.now());
         object::set_meta(object, "deletionTimestamp", Some(server.text_of(end).into()));
-        object::set_meta(object, "deletionGracePeriodSeconds", Some(grace.into()));
+        if resource.rules != Rules::Namespace {
+            object::set_meta(object, "deletionGracePeriodSeconds", Some(grace.into()));
+        }
     }
     if !had && resource.has_generation() {
         let generation = object["metadata"]["generation"].as_i64().unwrap_or(1) + 1;
@@ -202,7 +223,9 @@ pub async fn one(server: &Server, call: &Call, body: &Value) -> Result<Response>
     server.admit(call, "DELETE", None, None)?;
     match delete(server, resource, call.target.namespace.as_deref(), name, &options).await? {
         Deleted::Waiting(object) => read::answer(server, call, StatusCode::OK, &shown(resource, object)?),
-        Deleted::Gone(object) if resource.rules == Rules::Pod => read::answer(server, call, StatusCode::OK, &object),
+        Deleted::Gone(object) if matches!(resource.rules, Rules::Pod | Rules::ServiceAccount) => {
+            read::answer(server, call, StatusCode::OK, &object)
+        }
         Deleted::Gone(object) => {
             let mut details = json!({"name": name, "kind": resource.plural, "uid": object["metadata"]["uid"]});
             if !resource.group.is_empty() {
@@ -236,17 +259,23 @@ pub async fn collection(server: &Server, call: &Call, body: &Value) -> Result<Re
         let namespace = call.resource.namespaced.then(|| object::meta(&object, "namespace"));
         let name = object::meta(&object, "name");
         match delete(server, &call.resource, namespace, name, &options).await {
-            Ok(Deleted::Gone(last) | Deleted::Waiting(last)) => items.push(last),
+            Ok(_) => {
+                let mut item = object.clone();
+                read::untyped(&call.resource, &mut item);
+                items.push(item);
+            }
             Err(error) if error.code == StatusCode::NOT_FOUND => {}
             Err(error) => return Err(error),
         }
     }
-    let revision = server.store.revision().to_string();
+    let mut meta = json!({"resourceVersion": listed.revision.to_string()});
+    if call.resource.rules == Rules::Custom {
+        meta["continue"] = "".into();
+    }
     Ok(json_response(
         StatusCode::OK,
         &json!({
-            "kind": call.resource.list_kind, "apiVersion": call.api_version,
-            "metadata": {"resourceVersion": revision}, "items": items,
+            "kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": meta, "items": items,
         }),
     ))
 }

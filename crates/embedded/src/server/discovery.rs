@@ -1,11 +1,11 @@
 //! Discovery: which APIs there are, in the old form (a document a group) and the aggregated one (all at once).
 
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
 
-use crate::server::kinds::{Resource, join_version};
-use crate::server::status::{ApiError, Result, bytes_response, json_response};
+use crate::server::kinds::{Resource, Rules, join_version};
+use crate::server::status::{ApiError, bytes_response, json_response, page_not_found};
 use crate::server::{OK, Server};
 
 /// The version of Kubernetes whose behaviour the server follows.
@@ -56,13 +56,15 @@ pub fn groups(server: &Server, headers: &HeaderMap) -> Response {
 }
 
 /// `/apis/GROUP`
-pub fn group(server: &Server, name: &str) -> Result<Response> {
+pub fn group(server: &Server, name: &str) -> Response {
     let groups = named_groups(server);
-    let (group, versions) = groups.iter().find(|(group, _)| group == name).ok_or_else(ApiError::no_such_resource)?;
+    let Some((group, versions)) = groups.iter().find(|(group, _)| group == name) else {
+        return page_not_found();
+    };
     let mut document = group_document(group, versions);
     document["kind"] = "APIGroup".into();
     document["apiVersion"] = "v1".into();
-    Ok(json_response(OK, &document))
+    json_response(OK, &document)
 }
 
 /// Every group but the core one with its versions, the preferred one first.
@@ -107,7 +109,7 @@ fn group_document(group: &str, versions: &[String]) -> Value {
 }
 
 /// `/api/v1`, `/apis/GROUP/VERSION`
-pub fn resources(server: &Server, group: &str, version: &str) -> Result<Response> {
+pub fn resources(server: &Server, group: &str, version: &str) -> Response {
     let current = server.registry.current();
     let mut rows = Vec::new();
     for resource in current.all().filter(|r| r.group == group && r.version == version) {
@@ -115,6 +117,9 @@ pub fn resources(server: &Server, group: &str, version: &str) -> Result<Response
             "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
             "kind": resource.kind, "verbs": resource.verbs(),
         });
+        if resource.stored {
+            row["storageVersionHash"] = storage_hash(resource).into();
+        }
         if !resource.short_names.is_empty() {
             row["shortNames"] = json!(resource.short_names);
         }
@@ -135,14 +140,23 @@ pub fn resources(server: &Server, group: &str, version: &str) -> Result<Response
         }
     }
     if rows.is_empty() {
-        return Err(ApiError::no_such_resource());
+        return if group.is_empty() { ApiError::no_such_resource().into_response() } else { page_not_found() };
     }
     let group_version = join_version(group, version);
     let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": rows});
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
-    Ok(json_response(OK, &list))
+    json_response(OK, &list)
+}
+
+/// Tells clients whether the form in which objects are stored has changed.
+fn storage_hash(resource: &Resource) -> String {
+    use base64::Engine;
+    let (group, version) = resource.storage_version.split_once('/').unwrap_or(("", &resource.storage_version));
+    let text = format!("{group}/{version}/{}", resource.kind);
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    base64::engine::general_purpose::STANDARD.encode(&digest.as_ref()[..8])
 }
 
 /// Name, group-version-kind and verbs of a subresource.
@@ -153,7 +167,12 @@ fn subresources(resource: &Resource) -> Vec<Row<'_>> {
     if resource.status {
         all.push(("status", ("", "", resource.kind.as_str()), vec!["get", "patch", "update"]));
     }
-    all.sort_by_key(|row| row.0);
+    if resource.scale.is_some() {
+        all.push(("scale", ("autoscaling", "v1", "Scale"), vec!["get", "patch", "update"]));
+    }
+    if resource.rules != Rules::Custom {
+        all.sort_by_key(|row| row.0);
+    }
     all
 }
 

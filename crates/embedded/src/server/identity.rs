@@ -6,6 +6,7 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 use crate::server::Server;
+use crate::server::rbac::Wish;
 use crate::server::status::{ApiError, Result};
 
 /// The members of this group may do everything.
@@ -51,8 +52,14 @@ impl Identity {
 
 /// The user behind a request's headers: the bearer token's, or the one that it impersonates.
 pub fn authenticate(server: &Server, headers: &HeaderMap) -> Result<Identity> {
-    let token = headers
-        .get(http::header::AUTHORIZATION)
+    let Some(header) = headers.get(http::header::AUTHORIZATION) else {
+        return Ok(Identity {
+            name: "system:anonymous".into(),
+            groups: vec!["system:unauthenticated".into()],
+            ..Identity::default()
+        });
+    };
+    let token = Some(header)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
@@ -79,7 +86,15 @@ fn impersonate(server: &Server, identity: Identity, headers: &HeaderMap) -> Resu
     let Some(user) = text("impersonate-user") else {
         return Ok(identity);
     };
-    if !server.allows(&identity, "impersonate", "", "users", None, Some(user), None) {
+    let wish = Wish::Resource {
+        verb: "impersonate",
+        group: "",
+        resource: "users",
+        subresource: None,
+        name: Some(user),
+        namespace: None,
+    };
+    if server.grants(&identity, &wish).is_none() {
         return Err(ApiError::new(
             http::StatusCode::FORBIDDEN,
             "Forbidden",

@@ -49,6 +49,8 @@ pub struct Resource {
     pub schema: SchemaSource,
     /// `additionalPrinterColumns` of a custom resource.
     pub columns: Option<Arc<Value>>,
+    /// Where a custom resource keeps what its `scale` subresource shows.
+    pub scale: Option<Arc<crate::server::scale::Paths>>,
     /// The UID of the CustomResourceDefinition that it comes from.
     pub crd: Option<Arc<CrdOrigin>>,
 }
@@ -103,12 +105,23 @@ pub enum Rules {
     ServiceAccount,
     /// Pod
     Pod,
+    /// Node
+    Node,
+    /// Role, RoleBinding, ClusterRole, ClusterRoleBinding
+    Role,
     /// Event, of either group.
     Event,
     /// Lease
     Lease,
     /// A review: answered and forgotten.
     Review,
+}
+
+impl Rules {
+    /// What is written to `status` may change the metadata too, as it may for the oldest kinds.
+    pub fn keeps_metadata_in_status(self) -> bool {
+        matches!(self, Self::Namespace | Self::Pod | Self::Node)
+    }
 }
 
 impl Resource {
@@ -153,7 +166,7 @@ impl Resource {
 
     /// An update without a `resourceVersion` overwrites whatever is there.
     pub fn unconditional_update(&self) -> bool {
-        !matches!(self.rules, Rules::Custom | Rules::Crd | Rules::Namespace | Rules::ServiceAccount | Rules::Lease)
+        !matches!(self.rules, Rules::Custom | Rules::Crd | Rules::Lease)
     }
 
     /// An update of an object that is not there creates it.
@@ -166,6 +179,7 @@ impl Resource {
         match self.rules {
             Rules::Review => &["create"],
             Rules::Namespace => &["create", "delete", "get", "list", "patch", "update", "watch"],
+            Rules::Custom => &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
             _ => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
         }
     }
@@ -201,7 +215,7 @@ const ROWS: &[Row] = &[
     Row("", "ConfigMap", "configmaps", &["cm"], true, Rules::ConfigMap, false),
     Row("", "Event", "events", &["ev"], true, Rules::Event, false),
     Row("", "Namespace", "namespaces", &["ns"], false, Rules::Namespace, true),
-    Row("", "Node", "nodes", &["no"], false, Rules::Plain, true),
+    Row("", "Node", "nodes", &["no"], false, Rules::Node, true),
     Row("", "Pod", "pods", &["po"], true, Rules::Pod, true),
     Row("", "Secret", "secrets", &[], true, Rules::Secret, false),
     Row("", "ServiceAccount", "serviceaccounts", &["sa"], true, Rules::ServiceAccount, false),
@@ -216,10 +230,10 @@ const ROWS: &[Row] = &[
     Row(AUTHZ, "SubjectAccessReview", "subjectaccessreviews", &[], false, Rules::Review, false),
     Row("coordination.k8s.io", "Lease", "leases", &[], true, Rules::Lease, false),
     Row("events.k8s.io", "Event", "events", &["ev"], true, Rules::Event, false),
-    Row(RBAC, "ClusterRole", "clusterroles", &[], false, Rules::Plain, false),
-    Row(RBAC, "ClusterRoleBinding", "clusterrolebindings", &[], false, Rules::Plain, false),
-    Row(RBAC, "Role", "roles", &[], true, Rules::Plain, false),
-    Row(RBAC, "RoleBinding", "rolebindings", &[], true, Rules::Plain, false),
+    Row(RBAC, "ClusterRole", "clusterroles", &[], false, Rules::Role, false),
+    Row(RBAC, "ClusterRoleBinding", "clusterrolebindings", &[], false, Rules::Role, false),
+    Row(RBAC, "Role", "roles", &[], true, Rules::Role, false),
+    Row(RBAC, "RoleBinding", "rolebindings", &[], true, Rules::Role, false),
 ];
 
 const POD: &[Subresource] = &[
@@ -302,6 +316,7 @@ pub fn builtin() -> impl Iterator<Item = Resource> {
             selectable: own(selectable),
             schema: SchemaSource::Builtin,
             columns: None,
+            scale: None,
             crd: None,
         }
     })

@@ -28,44 +28,6 @@ static LABEL_FORM: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0
 static KEY_FORM: LazyLock<Regex> = LazyLock::new(|| pattern(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"));
 static VALUE_FORM: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"));
 
-/// The metadata's shape. A wrong type is told before anything else is looked at.
-pub fn shape(object: &Value) -> Result<(), String> {
-    let metadata = match &object["metadata"] {
-        Value::Null => return Ok(()),
-        Value::Object(metadata) => metadata,
-        _ => return Err("metadata must be an object".to_owned()),
-    };
-    for key in ["name", "generateName", "namespace", "uid", "resourceVersion", "selfLink"] {
-        if metadata.get(key).is_some_and(|v| !v.is_string() && !v.is_null()) {
-            return Err(format!("metadata.{key} must be a string"));
-        }
-    }
-    for key in ["labels", "annotations"] {
-        match metadata.get(key) {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(map)) => {
-                if let Some((name, _)) = map.iter().find(|(_, v)| !v.is_string()) {
-                    return Err(format!("metadata.{key}.{name} must be a string"));
-                }
-            }
-            Some(_) => return Err(format!("metadata.{key} must be an object of strings")),
-        }
-    }
-    for key in ["finalizers", "ownerReferences", "managedFields"] {
-        match metadata.get(key) {
-            None | Some(Value::Null) => {}
-            Some(Value::Array(items)) => {
-                let fits = |v: &Value| if key == "finalizers" { v.is_string() } else { v.is_object() };
-                if !items.iter().all(fits) {
-                    return Err(format!("metadata.{key} has an item of the wrong type"));
-                }
-            }
-            Some(_) => return Err(format!("metadata.{key} must be a list")),
-        }
-    }
-    Ok(())
-}
-
 /// Removes what an absent field equals: nulls and empty maps and lists of the metadata.
 pub fn tidy(object: &mut Value) {
     object::metadata_mut(object).retain(|_, value| match value {
@@ -91,55 +53,99 @@ pub fn generate_name(base: &str) -> String {
 /// Everything that is wrong with the metadata.
 pub fn validate(resource: &Resource, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    let invalid = |field: &str, value: &str, whys: Vec<String>| {
+        let (field, value) = (field.to_owned(), value.to_owned());
+        whys.into_iter().map(move |why| FieldError::invalid(field.clone(), value.as_str(), why))
+    };
+    let base = object::meta(object, "generateName");
+    if !base.is_empty() {
+        // The dash that most of these end with is followed by something.
+        let masked = base.strip_suffix('-').filter(|b| !b.is_empty()).map_or(base.to_owned(), |b| format!("{b}a"));
+        errors.extend(invalid("metadata.generateName", base, bad_name(resource, &masked)));
+    }
     let name = object::meta(object, "name");
     if name.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));
-    } else if let Some(why) = bad_name(resource, name) {
-        errors.push(FieldError::invalid("metadata.name", name, why));
+    } else {
+        errors.extend(invalid("metadata.name", name, bad_name(resource, name)));
     }
     for (key, value) in object["metadata"]["labels"].as_object().into_iter().flatten() {
-        if let Some(why) = bad_key(key) {
-            errors.push(FieldError::invalid("metadata.labels", key.as_str(), why));
-        }
-        let value = value.as_str().unwrap_or_default();
-        if value.len() > 63 {
-            errors.push(FieldError::invalid("metadata.labels", value, "must be no more than 63 bytes"));
-        }
-        if !VALUE_FORM.is_match(value) {
-            errors.push(FieldError::invalid("metadata.labels", value, LABEL_VALUE));
-        }
+        errors.extend(invalid("metadata.labels", key, bad_key(key)));
+        errors.extend(invalid("metadata.labels", value.as_str().unwrap_or_default(), bad_value(value)));
     }
     let mut size = 0;
     for (key, value) in object["metadata"]["annotations"].as_object().into_iter().flatten() {
-        if let Some(why) = bad_key(&key.to_lowercase()) {
-            errors.push(FieldError::invalid("metadata.annotations", key.as_str(), why));
-        }
+        errors.extend(invalid("metadata.annotations", key, bad_key(&key.to_lowercase())));
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS_LIMIT {
         errors.push(FieldError::too_long("metadata.annotations", ANNOTATIONS_LIMIT as u64));
     }
-    for finalizer in object::finalizers(object) {
-        if let Some(why) = bad_key(finalizer) {
-            errors.push(FieldError::invalid("metadata.finalizers", finalizer, why));
-        }
-    }
     errors.extend(owners(object));
+    errors.extend(finalizers(resource, object));
+    errors
+}
+
+fn bad_value(value: &Value) -> Vec<String> {
+    let value = value.as_str().unwrap_or_default();
+    let mut whys = Vec::new();
+    if value.len() > 63 {
+        whys.push("must be no more than 63 characters".to_owned());
+    }
+    if !VALUE_FORM.is_match(value) {
+        whys.push(LABEL_VALUE.to_owned());
+    }
+    whys
+}
+
+fn finalizers(resource: &Resource, object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let all = object::finalizers(object);
+    for name in &all {
+        errors.extend(bad_key(name).into_iter().map(|why| FieldError::invalid("metadata.finalizers", *name, why)));
+    }
+    if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
+        let list = object["metadata"]["finalizers"].clone();
+        let why = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.push(FieldError::invalid("metadata.finalizers", list, why));
+    }
+    if matches!(resource.rules, Rules::Custom | Rules::Crd) {
+        return errors;
+    }
+    let standard = ["orphan", "foregroundDeletion", "kubernetes"];
+    for (at, name) in all.iter().enumerate().filter(|(_, name)| !name.contains('/') && !standard.contains(name)) {
+        let why = "name is neither a standard finalizer name nor is it fully qualified";
+        errors.push(FieldError::invalid(format!("metadata.finalizers[{at}]"), *name, why));
+    }
     errors
 }
 
 fn owners(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut controllers = Vec::new();
-    for (at, owner) in object["metadata"]["ownerReferences"].as_array().into_iter().flatten().enumerate() {
-        for key in ["apiVersion", "kind", "name", "uid"] {
-            if owner[key].as_str().unwrap_or_default().is_empty() {
-                let field = format!("metadata.ownerReferences[{at}].{key}");
-                errors.push(FieldError::required(field, format!("{key} must not be empty")));
+    for owner in object["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+        let text = |key: &str| owner[key].as_str().unwrap_or_default();
+        let version = text("apiVersion");
+        let (group, number) = match version.split('/').collect::<Vec<_>>().as_slice() {
+            [number] => ("", *number),
+            [group, number] => (*group, *number),
+            _ => ("", ""),
+        };
+        if number.is_empty() {
+            let field = "metadata.ownerReferences.apiVersion";
+            errors.push(FieldError::invalid(field, version, "version must not be empty"));
+        }
+        for key in ["kind", "name", "uid"] {
+            if text(key).is_empty() {
+                errors.push(FieldError::invalid(format!("metadata.ownerReferences.{key}"), "", "must not be empty"));
             }
         }
+        if (group, number, text("kind")) == ("", "v1", "Event") {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid("metadata.ownerReferences", owner.clone(), why));
+        }
         if owner["controller"] == Value::Bool(true) {
-            controllers.push(owner["name"].as_str().unwrap_or_default());
+            controllers.push(format!("{}/{}", text("kind"), text("name")));
         }
     }
     if let [first, second, ..] = controllers.as_slice() {
@@ -158,6 +164,10 @@ fn owners(object: &Value) -> Vec<FieldError> {
 /// What changes of the metadata an update may not make.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    let uid = object::meta(new, "uid");
+    if !uid.is_empty() && uid != object::meta(old, "uid") {
+        errors.push(FieldError::invalid("metadata.uid", uid, "field is immutable"));
+    }
     if object::deleting(old) {
         let before = object::finalizers(old);
         let added: Vec<&str> = object::finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
@@ -172,60 +182,68 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn bad_name(resource: &Resource, name: &str) -> Option<String> {
+fn bad_name(resource: &Resource, name: &str) -> Vec<String> {
     if resource.group == "rbac.authorization.k8s.io" {
-        return match name {
-            "." | ".." => Some(format!("may not be '{name}'")),
-            _ if name.contains(['/', '%']) => Some("may not contain '/' or '%'".to_owned()),
-            _ => None,
-        };
+        if matches!(name, "." | "..") {
+            return vec![format!("may not be '{name}'")];
+        }
+        let holds = |c: char| name.contains(c).then(|| format!("may not contain '{c}'"));
+        return ['/', '%'].into_iter().filter_map(holds).collect();
     }
     if resource.rules == Rules::Namespace {
-        return bad_label(name);
+        return bad_label(name).into_iter().collect();
     }
-    if name.len() > 253 {
-        return Some("must be no more than 253 bytes".to_owned());
-    }
-    (!SUBDOMAIN_FORM.is_match(name)).then(|| SUBDOMAIN.to_owned())
+    bad_subdomain(name).into_iter().collect()
 }
 
 /// What is wrong with a DNS label.
 pub fn bad_label(name: &str) -> Option<String> {
     if name.len() > 63 {
-        return Some("must be no more than 63 bytes".to_owned());
+        return Some("must be no more than 63 characters".to_owned());
     }
-    (!LABEL_FORM.is_match(name)).then(|| LABEL.to_owned())
+    if LABEL_FORM.is_match(name) {
+        return None;
+    }
+    Some(if SUBDOMAIN_FORM.is_match(name) { "must not contain dots" } else { LABEL }.to_owned())
 }
 
 /// What is wrong with a DNS subdomain.
 pub fn bad_subdomain(name: &str) -> Option<String> {
     if name.len() > 253 {
-        return Some("must be no more than 253 bytes".to_owned());
+        return Some("must be no more than 253 characters".to_owned());
     }
     (!SUBDOMAIN_FORM.is_match(name)).then(|| SUBDOMAIN.to_owned())
 }
 
 /// What is wrong with a qualified name, as labels, annotations and finalizers have.
-fn bad_key(key: &str) -> Option<String> {
-    let name = match key.split_once('/') {
-        Some(("", _)) => return Some("prefix part must be non-empty".to_owned()),
-        Some((_, rest)) if rest.contains('/') => {
-            return Some("a valid label key must consist of alphanumeric characters, '-', '_' or '.', with an optional DNS subdomain prefix and '/'".to_owned());
-        }
-        Some((prefix, name)) => {
-            if let Some(why) = bad_subdomain(prefix) {
-                return Some(format!("prefix part {why}"));
+fn bad_key(key: &str) -> Vec<String> {
+    let mut whys = Vec::new();
+    let name = match key.split('/').collect::<Vec<_>>().as_slice() {
+        [name] => *name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                whys.push("prefix part must be non-empty".to_owned());
+            } else {
+                whys.extend(bad_subdomain(prefix).map(|why| format!("prefix part {why}")));
             }
-            name
+            *name
         }
-        None => key,
+        _ => {
+            let form = KEY_NAME.trim_start_matches("name part ");
+            return vec![format!(
+                "a qualified name {form} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
     };
-    match name {
-        "" => Some("name part must be non-empty".to_owned()),
-        _ if name.len() > 63 => Some("name part must be no more than 63 bytes".to_owned()),
-        _ if !KEY_FORM.is_match(name) => Some(KEY_NAME.to_owned()),
-        _ => None,
+    if name.is_empty() {
+        whys.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        whys.push("name part must be no more than 63 characters".to_owned());
     }
+    if !KEY_FORM.is_match(name) {
+        whys.push(KEY_NAME.to_owned());
+    }
+    whys
 }
 
 #[cfg(test)]
@@ -244,7 +262,7 @@ mod tests {
             ("a b", false),
             ("A/b", false),
         ] {
-            assert_eq!(bad_key(key).is_none(), good, "{key}");
+            assert_eq!(bad_key(key).is_empty(), good, "{key}");
         }
         for (name, good) in [("a", true), ("a.b", true), ("a-", false), ("A", false), ("", false), ("a..b", false)] {
             assert_eq!(bad_subdomain(name).is_none(), good, "{name}");

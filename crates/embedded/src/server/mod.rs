@@ -7,14 +7,18 @@
 pub mod admission;
 pub mod body;
 pub mod controllers;
+pub mod decode;
 pub mod delete;
 pub mod discovery;
+pub mod envelope;
 pub mod identity;
 pub mod kinds;
 pub mod listen;
 pub mod meta;
 pub mod object;
 pub mod openapi;
+pub mod options;
+pub mod patching;
 pub mod path;
 pub mod pods;
 pub mod protobuf;
@@ -24,13 +28,14 @@ pub mod read;
 pub mod registry;
 pub mod reviews;
 pub mod rules;
+pub mod scale;
 pub mod status;
 pub mod token;
 pub mod watch;
 pub mod write;
 
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -114,6 +119,8 @@ pub struct Call {
     pub headers: HeaderMap,
     /// The form of the answer.
     pub form: Form,
+    /// What the client must hear of, whatever becomes of the request.
+    pub warnings: Arc<Mutex<Vec<String>>>,
 }
 
 impl Call {
@@ -136,6 +143,11 @@ impl Call {
         let agent = self.headers.get(http::header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let short: String = agent.split('/').next().unwrap_or_default().chars().take(128).collect();
         if short.is_empty() { "unknown".to_owned() } else { short }
+    }
+
+    /// Tells the client something beside the answer.
+    pub fn warn(&self, warning: String) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
     }
 
     /// The media type of the body, without parameters.
@@ -198,60 +210,91 @@ impl Server {
             Some(identity) => identity.clone(),
             None => identity::authenticate(self, request.headers())?,
         };
+        if !matches!(path, Path::Object(_)) {
+            rbac::authorize_path(self, &identity, request.method(), request.uri().path())?;
+        }
         match path {
             Path::Object(target) => self.resource(identity, target, request).await,
-            _ if request.method() != Method::GET => Err(ApiError::no_such_resource()),
+            _ if request.method() != Method::GET => Ok(status::page_not_found()),
             Path::CoreVersions => Ok(discovery::core(self, request.headers())),
             Path::Groups => Ok(discovery::groups(self, request.headers())),
-            Path::Group(group) => discovery::group(self, &group),
-            Path::Resources(group, version) => discovery::resources(self, &group, &version),
-            Path::Other(segments) => openapi::serve(self, &segments),
+            Path::Group(group) => Ok(discovery::group(self, &group)),
+            Path::Resources(group, version) => Ok(discovery::resources(self, &group, &version)),
+            Path::Other(segments) => Ok(openapi::serve(self, &segments)),
         }
     }
 
     async fn resource(&self, identity: Identity, target: Target, request: Request) -> Result<Response> {
-        let resource = self.registry.current().find(&target).ok_or_else(ApiError::no_such_resource)?;
+        let query = Query::parse(request.uri().query());
+        let method = request.method().clone();
+        let verb = verb(&method, &target, &query);
+        rbac::authorize(self, &identity, verb.unwrap_or("*"), &target)?;
+        let resources = self.registry.current();
+        let Some(resource) = resources.find(&target) else {
+            // What is served by definitions alone has a front door of its own.
+            let built_in = target.group.is_empty() || resources.has_builtin(&target.group, &target.version);
+            return if built_in { Err(ApiError::no_such_resource()) } else { Ok(status::page_not_found()) };
+        };
         if resource.namespaced != target.namespace.is_some() && (target.name.is_some() || !resource.namespaced) {
             return Err(ApiError::no_such_resource());
         }
-        let query = Query::parse(request.uri().query());
-        let method = request.method().clone();
-        let verb = verb(&method, &target, &query)
-            .ok_or_else(|| ApiError::method_not_allowed(resource.subject(""), &method.to_string().to_lowercase()))?;
-        rbac::authorize(self, &identity, verb, &resource, &target)?;
+        let verb = match verb {
+            Some(verb) if routed(&resource, &target, verb) => verb,
+            _ if resource.rules == Rules::Custom => {
+                return Err(ApiError::method_not_supported(resource.subject(""), verb.unwrap_or("unknown")));
+            }
+            _ => return Err(ApiError::method_not_allowed()),
+        };
         let streaming = matches!(target.subresource.as_deref(), Some("attach" | "exec"));
         let form = if streaming || target.subresource.as_deref() == Some("log") {
             Form::Object
         } else {
-            query::form(request.headers())?
+            query::form(request.headers(), resource.rules == Rules::Custom, verb)?
         };
         let api_version = resource.api_version();
         let headers = request.headers().clone();
-        let call = Call { identity, resource, api_version, target, query, headers, form };
+        let warnings = Arc::default();
+        let call = Call { identity, resource, api_version, target, query, headers, form, warnings };
+        let answer = self.subresource(call.clone(), verb, request).await;
+        let mut response = answer.unwrap_or_else(IntoResponse::into_response);
+        for warning in call.warnings.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let text = format!("299 - \"{}\"", warning.replace('\\', "\\\\").replace('"', "\\\""));
+            if let Ok(value) = HeaderValue::from_str(&text) {
+                response.headers_mut().append("warning", value);
+            }
+        }
+        Ok(response)
+    }
+
+    async fn subresource(&self, call: Call, verb: &str, request: Request) -> Result<Response> {
+        let method = request.method().clone();
         match call.target.subresource.as_deref() {
             None => self.verb(call, verb, request).await,
             Some("status") if call.resource.status => self.verb(call, verb, request).await,
+            Some("scale") if call.resource.scale.is_some() => scale::serve(self, &call, verb, request).await,
             Some("finalize") if call.resource.rules == Rules::Namespace && method == Method::PUT => {
                 self.verb(call, verb, request).await
             }
-            Some("token") if call.resource.rules == Rules::ServiceAccount && method == Method::POST => {
-                let body = body::read(&call, request.into_body()).await?;
-                reviews::token_request(self, &call, body)
+            Some("token") if call.resource.rules == Rules::ServiceAccount => {
+                if method != Method::POST {
+                    return Err(ApiError::method_not_allowed());
+                }
+                let body = body::read_as(&call, request.into_body(), "TokenRequest").await?;
+                reviews::token_request(self, &call, body.value)
             }
             Some(name) if call.resource.rules == Rules::Pod => {
                 let name = name.to_owned();
                 pods::subresource(self, call, &name, request).await
+            }
+            Some(_) if call.resource.rules == Rules::Custom => {
+                Err(ApiError::not_found(call.resource.subject(call.name()?)))
             }
             Some(_) => Err(ApiError::no_such_resource()),
         }
     }
 
     async fn verb(&self, call: Call, verb: &str, request: Request) -> Result<Response> {
-        let subresource = call.target.subresource.is_some();
         if call.resource.rules == Rules::Review {
-            if verb != "create" {
-                return Err(ApiError::method_not_allowed(call.resource.subject(""), verb));
-            }
             let body = body::read(&call, request.into_body()).await?;
             return reviews::create(self, &call, body);
         }
@@ -259,39 +302,30 @@ impl Server {
             "get" => return read::get(self, &call),
             "list" => return read::list(self, &call),
             "watch" => return watch::watch(self, call),
-            "create" if !subresource => {
-                if call.target.name.is_some() {
-                    return Err(ApiError::method_not_allowed(call.resource.subject(""), verb));
-                }
+            "create" => {
+                options::check(options::Kind::Create, &call.query)?;
                 let body = body::read(&call, request.into_body()).await?;
                 write::create(self, &call, body).await?
             }
             "update" => {
+                options::check(options::Kind::Update, &call.query)?;
                 let body = body::read(&call, request.into_body()).await?;
                 write::update(self, &call, body).await?
             }
             "patch" => {
                 let body = body::bytes(request.into_body()).await?;
-                write::patch(self, &call, body).await?
+                patching::patch(self, &call, body).await?
             }
-            "delete" | "deletecollection" if !subresource => {
-                let body = body::read_optional(&call, request.into_body()).await?;
+            _ => {
+                let body = body::read_delete_options(&call, request.into_body()).await?;
                 return if verb == "delete" {
                     delete::one(self, &call, &body).await
                 } else {
                     delete::collection(self, &call, &body).await
                 };
             }
-            _ => return Err(ApiError::method_not_allowed(call.resource.subject(""), verb)),
         };
-        let mut response = read::answer(self, &call, written.code, &written.object)?;
-        for warning in &written.warnings {
-            let text = format!("299 - \"{}\"", warning.replace('\\', "\\\\").replace('"', "\\\""));
-            if let Ok(value) = HeaderValue::from_str(&text) {
-                response.headers_mut().append("warning", value);
-            }
-        }
-        Ok(response)
+        read::answer(self, &call, written.code, &written.object)
     }
 
     /// The time now.
@@ -360,8 +394,8 @@ impl Server {
 fn verb(method: &Method, target: &Target, query: &Query) -> Option<&'static str> {
     let named = target.name.is_some();
     Some(match *method {
-        Method::GET if query.flag("watch") => "watch",
         Method::GET if named => "get",
+        Method::GET if query.flag("watch") => "watch",
         Method::GET => "list",
         Method::POST => "create",
         Method::PUT if named => "update",
@@ -370,6 +404,26 @@ fn verb(method: &Method, target: &Target, query: &Query) -> Option<&'static str>
         Method::DELETE => "deletecollection",
         _ => return None,
     })
+}
+
+/// Whether the resource has that verb at that path.
+fn routed(resource: &Resource, target: &Target, verb: &str) -> bool {
+    if target.subresource.is_some() {
+        return !matches!(verb, "delete" | "deletecollection" | "list" | "watch");
+    }
+    if resource.rules == Rules::Review {
+        return verb == "create" && target.name.is_none();
+    }
+    match verb {
+        "create" => {
+            let placed = target.namespace.is_some() || !resource.namespaced || resource.rules == Rules::Custom;
+            target.name.is_none() && placed
+        }
+        "deletecollection" => {
+            resource.rules != Rules::Namespace && (target.namespace.is_some() || !resource.namespaced)
+        }
+        _ => true,
+    }
 }
 
 /// The code of an answer that went well.

@@ -1,6 +1,6 @@
 //! Objects between the store and the wire.
 //!
-//! A stored value is the object's JSON without its `resourceVersion`, and begins with its metadata, so that the
+//! A stored value is the object's JSON without its `resourceVersion`, begins with its metadata and ends with its kind, so that the
 //! revision that the store gave it is put in by copying bytes: reads, lists and watches need no parsing.
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -32,11 +32,20 @@ pub fn encode(object: &Value) -> Bytes {
     }
     out.push(b'}');
     first = false;
-    for (key, value) in object.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata") {
+    let others = |key: &str| !matches!(key, "metadata" | "apiVersion" | "kind");
+    for (key, value) in object.as_object().into_iter().flatten().filter(|(key, _)| others(key)) {
         pair(&mut out, &mut first, key, value);
     }
-    out.push(b'}');
+    match (object["apiVersion"].as_str(), object["kind"].as_str()) {
+        (Some(version), Some(kind)) => out.extend_from_slice(tail(version, kind).as_bytes()),
+        _ => out.push(b'}'),
+    }
     out.into()
+}
+
+/// What the stored form of an object of that version and kind ends with, so that a list can leave it out.
+pub fn tail(api_version: &str, kind: &str) -> String {
+    format!(",\"apiVersion\":{},\"kind\":{}}}", Value::from(api_version), Value::from(kind))
 }
 
 /// Appends the object's JSON, with that revision as its `resourceVersion`.

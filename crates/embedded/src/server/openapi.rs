@@ -5,17 +5,17 @@ use serde_json::{Map, Value, json};
 
 use crate::schema;
 use crate::server::kinds::{Resource, Rules, join_version};
-use crate::server::status::{ApiError, Result, json_response};
+use crate::server::status::{json_response, page_not_found};
 use crate::server::{OK, Server};
 
 /// `/openapi/v3` and the documents below it.
-pub fn serve(server: &Server, segments: &[String]) -> Result<Response> {
+pub fn serve(server: &Server, segments: &[String]) -> Response {
     let words: Vec<&str> = segments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["openapi", "v3"] => Ok(json_response(OK, &index(server))),
+        ["openapi", "v3"] => json_response(OK, &index(server)),
         ["openapi", "v3", "api", version] => document(server, "", version),
         ["openapi", "v3", "apis", group, version] => document(server, group, version),
-        _ => Err(ApiError::no_such_resource()),
+        _ => page_not_found(),
     }
 }
 
@@ -48,7 +48,7 @@ fn fingerprint(server: &Server, group: &str) -> u64 {
     hasher.finish()
 }
 
-fn document(server: &Server, group: &str, version: &str) -> Result<Response> {
+fn document(server: &Server, group: &str, version: &str) -> Response {
     let current = server.registry.current();
     let mut paths = Map::new();
     let mut schemas = Map::new();
@@ -57,15 +57,15 @@ fn document(server: &Server, group: &str, version: &str) -> Result<Response> {
         add_paths(resource, &name, &mut paths);
     }
     if paths.is_empty() {
-        return Err(ApiError::no_such_resource());
+        return page_not_found();
     }
-    Ok(json_response(
+    json_response(
         OK,
         &json!({
             "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": super::discovery::VERSION},
             "paths": paths, "components": {"schemas": schemas},
         }),
-    ))
+    )
 }
 
 /// Adds the schemas that a resource needs and gives the name of its own.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::node::runtime::{LogOptions, PodRuntime, RuntimeError, StreamOptions};
 use crate::node::websocket;
+use crate::schema::error::FieldError;
 use crate::server::status::{ApiError, Result};
 use crate::server::{Call, Server};
 
@@ -19,7 +20,7 @@ pub async fn subresource(server: &Server, call: Call, name: &str, request: Reque
         "attach" | "exec" if method == Method::GET || method == Method::POST => {
             stream(server, &call, name == "exec", request).await
         }
-        "log" | "attach" | "exec" => Err(ApiError::method_not_allowed(call.resource.subject(""), method.as_str())),
+        "log" | "attach" | "exec" => Err(ApiError::method_not_allowed()),
         _ => Err(ApiError::no_such_resource()),
     }
 }
@@ -32,7 +33,7 @@ fn runtime_error(error: RuntimeError) -> ApiError {
 }
 
 /// The pod, the container that is meant, and the node that runs it.
-fn find<'a>(server: &'a Server, call: &Call) -> Result<(Pod, String, &'a dyn PodRuntime)> {
+fn find<'a>(server: &'a Server, call: &Call) -> Result<(Pod, String, Option<&'a dyn PodRuntime>)> {
     let name = call.name()?;
     let found = server.read(&call.resource, call.target.namespace.as_deref(), name)?;
     let found = found.ok_or_else(|| ApiError::not_found(call.resource.subject(name)))?;
@@ -45,14 +46,10 @@ fn find<'a>(server: &'a Server, call: &Call) -> Result<(Pod, String, &'a dyn Pod
     let container = match (asked, main.as_slice()) {
         ("", [only]) => only.clone(),
         ("", _) => {
-            let inits = if init.is_empty() {
-                String::new()
-            } else {
-                format!(" or one of the init containers: [{}]", init.join(" "))
-            };
+            let all: Vec<&str> = init.iter().chain(&main).map(String::as_str).collect();
             return Err(ApiError::bad_request(format!(
-                "a container name must be specified for pod {name}, choose one of: [{}]{inits}",
-                main.join(" ")
+                "a container name must be specified for pod {name}, choose one of: [{}]",
+                all.join(" ")
             )));
         }
         (asked, _) if main.iter().chain(&init).any(|c| c == asked) => asked.to_owned(),
@@ -60,16 +57,23 @@ fn find<'a>(server: &'a Server, call: &Call) -> Result<(Pod, String, &'a dyn Pod
             return Err(ApiError::bad_request(format!("container {asked} is not valid for pod {name}")));
         }
     };
-    let runtime = server.runtime().ok_or_else(|| ApiError::bad_request("this cluster has no node that runs pods"))?;
-    Ok((pod, container, runtime.as_ref()))
+    Ok((pod, container, server.runtime().map(AsRef::as_ref)))
 }
 
 async fn log(server: &Server, call: &Call) -> Result<Response> {
-    let (pod, container, runtime) = find(server, call)?;
     let query = &call.query;
+    check_log_options(call)?;
+    let (pod, container, runtime) = find(server, call)?;
+    let placed = pod.spec.as_ref().is_some_and(|s| s.node_name.as_deref().is_some_and(|n| !n.is_empty()));
+    let Some(runtime) = runtime.filter(|_| placed) else {
+        // A pod that nobody runs has said nothing.
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return Ok(response);
+    };
     let since = match (query.number("sinceSeconds")?, query.get("sinceTime")) {
         (Some(seconds), _) => {
-            let back = jiff::SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+            let back = jiff::SignedDuration::from_secs(seconds);
             server.now().checked_sub(back).ok()
         }
         (None, "") => None,
@@ -80,10 +84,10 @@ async fn log(server: &Server, call: &Call) -> Result<Response> {
     let options = LogOptions {
         follow: query.flag("follow"),
         previous: query.flag("previous"),
-        tail_lines: query.number("tailLines")?,
+        tail_lines: query.number("tailLines")?.and_then(|n| u64::try_from(n).ok()),
         since,
         timestamps: query.flag("timestamps"),
-        limit_bytes: query.number("limitBytes")?,
+        limit_bytes: query.number("limitBytes")?.and_then(|n| u64::try_from(n).ok()),
     };
     let stream = runtime.logs(&pod, &container, options).await.map_err(runtime_error)?;
     let mut response = Response::new(Body::from_stream(stream));
@@ -91,8 +95,21 @@ async fn log(server: &Server, call: &Call) -> Result<Response> {
     Ok(response)
 }
 
+/// Refuses numbers that make no sense.
+fn check_log_options(call: &Call) -> Result<()> {
+    let mut errors = Vec::new();
+    for (key, least) in [("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)] {
+        if let Some(number) = call.query.number(key)?.filter(|n| *n < least) {
+            let why = if least == 0 { "must be greater than or equal to 0" } else { "must be greater than 0" };
+            errors.push(FieldError::invalid(key, number, why));
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "PodLogOptions", call.name()?, &errors)) }
+}
+
 async fn stream(server: &Server, call: &Call, exec: bool, request: Request) -> Result<Response> {
     let (pod, container, runtime) = find(server, call)?;
+    let runtime = runtime.ok_or_else(|| ApiError::bad_request("this cluster has no node that runs pods"))?;
     let query = &call.query;
     let tty = query.flag("tty");
     let options = StreamOptions {

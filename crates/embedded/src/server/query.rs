@@ -40,34 +40,27 @@ impl Query {
     }
 
     /// The key's value as a number.
-    pub fn number(&self, key: &str) -> Result<Option<u64>> {
+    pub fn number(&self, key: &str) -> Result<Option<i64>> {
         let text = self.get(key);
         if text.is_empty() {
             return Ok(None);
         }
-        text.parse().map(Some).map_err(|_| {
-            ApiError::bad_request(format!("unable to convert query parameter `{key}`: `{text}` is not a whole number"))
-        })
+        text.parse()
+            .map(Some)
+            .map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax")))
     }
 
     /// `dryRun=All`.
-    pub fn dry_run(&self) -> Result<bool> {
-        match self.all("dryRun") {
-            [] => Ok(false),
-            values if values.iter().all(|v| v == "All") => Ok(true),
-            _ => Err(ApiError::bad_request("dryRun: Unsupported value: supported values: \"All\"")),
-        }
+    pub fn dry_run(&self) -> bool {
+        self.all("dryRun").iter().any(|v| v == "All")
     }
 
     /// `fieldValidation`, which is `Warn` unless said otherwise.
-    pub fn field_validation(&self) -> Result<FieldValidation> {
+    pub fn field_validation(&self) -> FieldValidation {
         match self.get("fieldValidation") {
-            "" | "Warn" => Ok(FieldValidation::Warn),
-            "Strict" => Ok(FieldValidation::Strict),
-            "Ignore" => Ok(FieldValidation::Ignore),
-            other => Err(ApiError::bad_request(format!(
-                "fieldValidation: Unsupported value: \"{other}\": supported values: \"Ignore\", \"Strict\", \"Warn\""
-            ))),
+            "Strict" => FieldValidation::Strict,
+            "Ignore" => FieldValidation::Ignore,
+            _ => FieldValidation::Warn,
         }
     }
 }
@@ -109,31 +102,46 @@ pub enum Form {
     Object,
     /// `meta.k8s.io/v1` Table, for `kubectl get`.
     Table,
-    /// `PartialObjectMetadata` or its list.
+    /// `PartialObjectMetadata`
     Metadata,
+    /// `PartialObjectMetadataList`
+    MetadataList,
 }
 
+const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
 /// The first form in the `Accept` header that the server has. JSON is the only encoding.
-pub fn form(headers: &HeaderMap) -> Result<Form> {
+pub fn form(headers: &HeaderMap, custom: bool, verb: &str) -> Result<Form> {
     let accept = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
+    let mut known = custom;
     for range in accept.split(',') {
         let mut parts = range.split(';').map(str::trim);
         let media = parts.next().unwrap_or_default();
         if !matches!(media, "application/json" | "*/*" | "application/*" | "") {
             continue;
         }
+        known = true;
         let parameters: HashMap<&str, &str> = parts.filter_map(|p| p.split_once('=')).collect();
         let group = parameters.get("g").copied().unwrap_or_default();
         match (parameters.get("as").copied(), group) {
             (None, _) => return Ok(Form::Object),
             (Some("Table"), "meta.k8s.io") => return Ok(Form::Table),
-            (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), "meta.k8s.io") => return Ok(Form::Metadata),
+            (Some("PartialObjectMetadata"), "meta.k8s.io") => return Ok(Form::Metadata),
+            (Some("PartialObjectMetadataList"), "meta.k8s.io") => return Ok(Form::MetadataList),
             _ => {}
         }
     }
-    Err(ApiError::new(
-        http::StatusCode::NOT_ACCEPTABLE,
-        "NotAcceptable",
-        "only the following media types are accepted: application/json",
-    ))
+    let streams = if matches!(verb, "list" | "watch") {
+        ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+    } else {
+        ""
+    };
+    let message = if known {
+        format!("only the following media types are accepted: {MEDIA_TYPES}")
+    } else {
+        format!("406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}{streams}")
+    };
+    let mut error = ApiError::not_acceptable(message);
+    error.details = (!known).then(|| serde_json::json!({}));
+    Err(error)
 }

@@ -12,7 +12,7 @@ use crate::select::{FieldSelector, LabelSelector};
 use crate::server::kinds::{Resource, Rules};
 use crate::server::query::{Form, Query};
 use crate::server::status::{ApiError, Result, bytes_response, json_response};
-use crate::server::{Call, Server, object, rules, write};
+use crate::server::{Call, Server, object, options, rules, write};
 use crate::store::{self, Entry, List};
 use crate::table::{self, Columns, IncludeObject};
 
@@ -23,6 +23,10 @@ const STRIDE: usize = 500;
 pub fn get(server: &Server, call: &Call) -> Result<Response> {
     let name = call.name()?;
     let resource = &call.resource;
+    let version = call.query.get("resourceVersion");
+    if !version.is_empty() && version.parse::<u64>().is_err() {
+        return Err(unreadable_version(version));
+    }
     let key = call.key(name);
     let entry = server.store.get(&key).map_err(ApiError::internal)?;
     let entry = entry.ok_or_else(|| ApiError::not_found(resource.subject(name)))?;
@@ -40,8 +44,24 @@ pub fn answer(server: &Server, call: &Call, code: StatusCode, object: &Value) ->
     Ok(match call.form {
         Form::Object => json_response(code, object),
         Form::Metadata => json_response(code, &table::partial_object_metadata(object)),
+        Form::MetadataList => {
+            let message = format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                go_type(&call.resource, &call.resource.kind)
+            );
+            return Err(ApiError::not_acceptable(message));
+        }
         Form::Table => json_response(code, &tabled(server, call, object, true)?),
     })
+}
+
+/// The Go type of an object or a list, for messages that name it.
+fn go_type(resource: &Resource, kind: &str) -> String {
+    match resource.rules {
+        Rules::Custom if kind == resource.list_kind => "*unstructured.UnstructuredList".to_owned(),
+        Rules::Custom => "*unstructured.Unstructured".to_owned(),
+        _ => format!("*{}.{kind}", resource.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core")),
+    }
 }
 
 /// The columns of a resource's Tables.
@@ -103,7 +123,8 @@ impl Selection {
                 || (path == "metadata.namespace" && call.resource.namespaced)
                 || call.resource.selectable.iter().any(|s| s == path);
             if !known {
-                return Err(ApiError::bad_request(if call.resource.rules == Rules::Custom {
+                let converted = !call.resource.selectable.is_empty() || call.resource.rules == Rules::Custom;
+                return Err(ApiError::bad_request(if converted {
                     format!("field label not supported: {path}")
                 } else {
                     format!("\"{path}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
@@ -188,15 +209,18 @@ pub struct Listed {
 pub fn select(server: &Server, call: &Call, selection: &Selection) -> Result<Listed> {
     let query = &call.query;
     let limit = query.number("limit")?.filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok());
-    let mut at = revision_asked(server, query)?;
+    let version_asked = query.get("resourceVersion");
+    let mut at = if query.get("continue").is_empty() { revision_asked(server, query)? } else { None };
     let prefix = call.resource.prefix(call.target.namespace.as_deref());
     let mut after: Option<String> = None;
     let token = query.get("continue");
     if !token.is_empty() {
-        let decoded = URL_SAFE_NO_PAD.decode(token).ok().and_then(|b| serde_json::from_slice::<Continue>(&b).ok());
-        let Some(place) = decoded.filter(|c| c.start.starts_with(&prefix)) else {
-            return Err(ApiError::bad_request("continue key is not valid: it does not belong to this list"));
-        };
+        if !version_asked.is_empty() && version_asked != "0" {
+            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let place = place(token, &prefix).map_err(|why| {
+            ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        })?;
         at = Some(place.rv);
         after = Some(place.start);
     }
@@ -244,28 +268,40 @@ pub fn select(server: &Server, call: &Call, selection: &Selection) -> Result<Lis
 fn revision_asked(server: &Server, query: &Query) -> Result<Option<u64>> {
     let text = query.get("resourceVersion");
     let matching = query.get("resourceVersionMatch");
-    if !matches!(matching, "" | "Exact" | "NotOlderThan") {
-        return Err(ApiError::bad_request(format!("resourceVersionMatch: Unsupported value: \"{matching}\"")));
-    }
     if text.is_empty() {
-        if !matching.is_empty() {
-            return Err(ApiError::bad_request(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-            ));
-        }
         return Ok(None);
     }
     let revision: u64 = text.parse().map_err(|_| invalid_version(text))?;
     if revision > server.store.revision() {
         return Err(too_new(revision, server.store.revision()));
     }
-    Ok((matching == "Exact" && revision > 0).then_some(revision))
+    // A page that names a version without saying how it is meant is of that very version.
+    let exact =
+        matching == "Exact" || (matching.is_empty() && !query.get("limit").is_empty() && query.get("limit") != "0");
+    Ok((exact && revision > 0).then_some(revision))
+}
+
+/// Where a list that was cut goes on.
+fn place(token: &str, prefix: &str) -> std::result::Result<Continue, String> {
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| {
+        crate::schema::builtin::go_types::base64_error(&token.replace('-', "+").replace('_', "/")).unwrap_or_default()
+    })?;
+    let value = crate::server::decode::json(&bytes)?.value;
+    let place: Continue = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    if place.start.starts_with(prefix) { Ok(place) } else { Err("it does not belong to this list".to_owned()) }
+}
+
+/// `resourceVersion` is no number, which a get and a watch find out too late to blame the client.
+pub fn unreadable_version(text: &str) -> ApiError {
+    let why =
+        format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax");
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", why)
 }
 
 /// `resourceVersion` is no number.
 pub fn invalid_version(text: &str) -> ApiError {
     ApiError::bad_request(format!(
-        "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+        "invalid resource version: resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
     ))
 }
 
@@ -290,8 +326,33 @@ fn list_error(error: store::Error, continued: bool) -> ApiError {
     }
 }
 
+/// An item of a list: those of built-in kinds do not say what they are, since the list does.
+pub fn untyped(resource: &Resource, object: &mut Value) {
+    if resource.rules != Rules::Custom {
+        rules::drop_field(object, "apiVersion");
+        rules::drop_field(object, "kind");
+    }
+}
+
+/// The same for a stored object, which ends with what it is.
+fn item<'a>(resource: &Resource, stored: &'a [u8], buffer: &'a mut Vec<u8>) -> &'a [u8] {
+    if resource.rules == Rules::Custom {
+        return stored;
+    }
+    match stored.strip_suffix(object::tail(&resource.storage_version, &resource.kind).as_bytes()) {
+        Some(rest) => {
+            buffer.clear();
+            buffer.extend_from_slice(rest);
+            buffer.push(b'}');
+            buffer
+        }
+        None => stored,
+    }
+}
+
 /// `GET` of a resource: a list of its objects.
 pub fn list(server: &Server, call: &Call) -> Result<Response> {
+    options::check_list(&call.query, false)?;
     let selection = Selection::parse(call)?;
     let listed = select(server, call, &selection)?;
     let mut meta = json!({"resourceVersion": listed.revision.to_string()});
@@ -302,22 +363,30 @@ pub fn list(server: &Server, call: &Call) -> Result<Response> {
         meta["remainingItemCount"] = remaining.into();
     }
     let resource = &call.resource;
+    if resource.rules == Rules::Custom && call.form == Form::Object && listed.next.is_none() {
+        // Lists of custom resources always say that they do not go on.
+        meta["continue"] = "".into();
+    }
     if call.form == Form::Object && !converts(resource) {
         let size: usize = listed.entries.iter().map(|e| e.value.len() + 48).sum();
         let mut out = BytesMut::with_capacity(size + 256);
         let head = json!({"kind": resource.list_kind, "apiVersion": call.api_version, "metadata": meta}).to_string();
         out.put_slice(head.trim_end_matches('}').as_bytes());
         out.put_slice(b"},\"items\":[");
+        let mut buffer = Vec::new();
         for (at, entry) in listed.entries.iter().enumerate() {
             if at > 0 {
                 out.put_u8(b',');
             }
-            object::splice(&mut out, &entry.value, entry.revision);
+            object::splice(&mut out, item(resource, &entry.value, &mut buffer), entry.revision);
         }
         out.put_slice(b"]}");
         return Ok(bytes_response(StatusCode::OK, out.freeze()));
     }
-    let objects: Vec<Value> = listed.entries.iter().map(|e| load(resource, e)).collect::<Result<_>>()?;
+    let mut objects: Vec<Value> = listed.entries.iter().map(|e| load(resource, e)).collect::<Result<_>>()?;
+    if call.form == Form::Object {
+        objects.iter_mut().for_each(|object| untyped(resource, object));
+    }
     Ok(json_response(
         StatusCode::OK,
         &match call.form {
@@ -325,6 +394,13 @@ pub fn list(server: &Server, call: &Call) -> Result<Response> {
                 json!({"kind": resource.list_kind, "apiVersion": call.api_version, "metadata": meta, "items": objects})
             }
             Form::Metadata => {
+                let message = format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                    go_type(resource, &resource.list_kind)
+                );
+                return Err(ApiError::not_acceptable(message));
+            }
+            Form::MetadataList => {
                 let items: Vec<Value> = objects.iter().map(table::partial_object_metadata).collect();
                 json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items})
             }

@@ -56,6 +56,11 @@ impl Resources {
         self.by_path.get(&key).cloned()
     }
 
+    /// A built-in resource of that group and version is there.
+    pub fn has_builtin(&self, group: &str, version: &str) -> bool {
+        self.by_path.values().any(|r| r.crd.is_none() && r.group == group && r.version == version)
+    }
+
     /// A resource by its group, version and kind.
     pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
         self.by_path.values().find(|r| r.group == group && r.version == version && r.kind == kind).cloned()

@@ -4,28 +4,39 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::patch;
 use crate::schema::error::FieldError;
+use crate::server::decode::Decoded;
+use crate::server::envelope::{self, Source};
 use crate::server::identity::{self, Identity};
+use crate::server::rbac::Wish;
 use crate::server::status::{ApiError, Result, json_response};
 use crate::server::token::{Binding, Bound, Claims, ISSUER};
-use crate::server::{Call, Server, object};
+use crate::server::{Call, Server, object, write};
 
 /// Answers a review.
-pub fn create(server: &Server, call: &Call, mut review: Value) -> Result<Response> {
-    if !review.is_object() {
-        return Err(ApiError::bad_request("the body must be a JSON object"));
-    }
-    review["apiVersion"] = call.api_version.as_str().into();
-    review["kind"] = call.resource.kind.as_str().into();
+pub fn create(server: &Server, call: &Call, body: Decoded) -> Result<Response> {
+    let Decoded { value: mut review, duplicates } = body;
+    envelope::take(call, &mut review, &duplicates, Source::Body)?;
+    record(server, call, &mut review);
+    validate(call, &review)?;
     object::set_meta(&mut review, "creationTimestamp", None);
+    if call.resource.kind == "SelfSubjectRulesReview" {
+        object::set_meta(&mut review, "managedFields", None);
+    }
     if call.resource.kind == "SelfSubjectReview" {
+        object::set_meta(&mut review, "managedFields", None);
         object::set_meta(&mut review, "creationTimestamp", Some(server.now_text().into()));
     }
     review["status"] = match call.resource.kind.as_str() {
         "TokenReview" => token_review(server, &review["spec"]),
         "SelfSubjectReview" => json!({"userInfo": call.identity.user_info()}),
         "SelfSubjectAccessReview" => access(server, &call.identity, &review["spec"], None),
-        "SelfSubjectRulesReview" => rules(server, &call.identity, &review["spec"]),
+        "SelfSubjectRulesReview" => {
+            let status = rules(server, &call.identity, &review["spec"]);
+            review["spec"] = json!({});
+            status
+        }
         _ => {
             let spec = &review["spec"];
             let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
@@ -37,43 +48,103 @@ pub fn create(server: &Server, call: &Call, mut review: Value) -> Result<Respons
     Ok(json_response(StatusCode::CREATED, &review))
 }
 
+/// Who asks is recorded as the owner of what was asked, as with objects that are kept.
+fn record(server: &Server, call: &Call, review: &mut Value) {
+    object::set_meta(review, "managedFields", None);
+    let manager = call.manager();
+    let schema = call.resource.schema();
+    patch::track_update(None, review, &schema, &write::writer(server, call, &manager));
+}
+
+fn validate(call: &Call, review: &Value) -> Result<()> {
+    let spec = &review["spec"];
+    let empty = |value: &Value| value.as_str().unwrap_or_default().is_empty();
+    // These are told without the kind.
+    let refuse = |error: FieldError| Err(ApiError::invalid("authorization.k8s.io", "", "", &[error]));
+    match call.resource.kind.as_str() {
+        "TokenReview" if empty(&spec["token"]) => {
+            return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+        }
+        "SelfSubjectRulesReview" if empty(&spec["namespace"]) => {
+            return Err(ApiError::bad_request("no namespace on request"));
+        }
+        "SubjectAccessReview" | "SelfSubjectAccessReview" | "LocalSubjectAccessReview" => {}
+        _ => return Ok(()),
+    }
+    let nobody = empty(&spec["user"]) && spec["groups"].as_array().is_none_or(Vec::is_empty);
+    if nobody && call.resource.kind != "SelfSubjectAccessReview" {
+        return refuse(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
+    }
+    if spec["resourceAttributes"].is_object() == spec["nonResourceAttributes"].is_object() {
+        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        return refuse(FieldError::invalid("spec.resourceAttributes", spec["resourceAttributes"].clone(), why));
+    }
+    let named = &spec["resourceAttributes"]["namespace"];
+    if let Some(namespace) = &call.target.namespace
+        && *named != namespace.as_str()
+    {
+        let field = "spec.resourceAttributes.namespace";
+        return refuse(FieldError::invalid(field, named.as_str().unwrap_or_default(), "must match metadata.namespace"));
+    }
+    Ok(())
+}
+
 fn token_review(server: &Server, spec: &Value) -> Value {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let audiences: Vec<String> = spec["audiences"].as_array().into_iter().flatten().map(text).collect();
-    match identity::by_token(server, spec["token"].as_str().unwrap_or_default(), &audiences) {
-        Some((user, audiences)) => {
-            json!({"authenticated": true, "user": user.user_info(), "audiences": audiences})
-        }
-        None => json!({"user": {}, "error": "[invalid bearer token]"}),
+    let token = spec["token"].as_str().unwrap_or_default();
+    if let Some((user, audiences)) = identity::by_token(server, token, &audiences) {
+        return json!({"authenticated": true, "user": user.user_info(), "audiences": audiences});
     }
+    let error = match server.tokens.verify(token, server.now().as_second()) {
+        Some(claims) => {
+            let wanted = if audiences.is_empty() { vec![server.tokens.api_audience().to_owned()] } else { audiences };
+            let list = |audiences: &[String]| json!(audiences).to_string().replace(',', " ");
+            format!(
+                "[invalid bearer token, token audiences {} is invalid for the target audiences {}]",
+                list(&claims.aud),
+                list(&wanted)
+            )
+        }
+        None => "invalid bearer token".to_owned(),
+    };
+    json!({"user": {}, "error": error})
 }
 
 fn access(server: &Server, user: &Identity, spec: &Value, namespace: Option<&str>) -> Value {
-    let resource = &spec["resourceAttributes"];
+    let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |key: &str| resource[key].as_str().filter(|s| !s.is_empty());
-    let allowed = if resource.is_object() {
-        server.allows(
-            user,
-            text("verb").unwrap_or("*"),
-            text("group").unwrap_or_default(),
-            text("resource").unwrap_or("*"),
-            text("subresource"),
-            text("name"),
-            namespace.or_else(|| text("namespace")),
-        )
+    let wish = if resource.is_object() {
+        Wish::Resource {
+            verb: text("verb").unwrap_or_default(),
+            group: text("group").unwrap_or_default(),
+            resource: text("resource").unwrap_or_default(),
+            subresource: text("subresource"),
+            name: text("name"),
+            namespace: namespace.or_else(|| text("namespace")),
+        }
     } else {
-        // Discovery and health are open to everyone who is known.
-        user.is_admin() || spec["nonResourceAttributes"]["verb"] == "get"
+        Wish::Path {
+            verb: other["verb"].as_str().unwrap_or_default(),
+            path: other["path"].as_str().unwrap_or_default(),
+        }
     };
-    if allowed { json!({"allowed": true}) } else { json!({"allowed": false}) }
+    match server.grants(user, &wish) {
+        Some(reason) if reason.is_empty() => json!({"allowed": true}),
+        Some(reason) => json!({"allowed": true, "reason": reason}),
+        None => json!({"allowed": false}),
+    }
 }
 
 fn rules(server: &Server, user: &Identity, spec: &Value) -> Value {
-    let everything = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
-    let resource = if user.is_admin() { everything } else { server.rules_for(user, spec["namespace"].as_str()).into() };
-    let open = json!([{"verbs": ["get"], "nonResourceURLs": ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version"]}]);
-    json!({"resourceRules": resource, "nonResourceRules": open, "incomplete": false})
+    let granted = server.rules_for(user, spec["namespace"].as_str());
+    let (paths, resources): (Vec<Value>, Vec<Value>) =
+        granted.into_iter().map(|g| g.rule).partition(|rule| rule.get("nonResourceURLs").is_some());
+    json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
 }
+
+/// The longest that a token may live.
+const LONGEST: i64 = 1 << 32;
 
 /// `serviceaccounts/NAME/token`
 pub fn token_request(server: &Server, call: &Call, mut request: Value) -> Result<Response> {
@@ -81,20 +152,38 @@ pub fn token_request(server: &Server, call: &Call, mut request: Value) -> Result
     let namespace = call.target.namespace.as_deref().unwrap_or_default();
     let account =
         server.read_account(namespace, name)?.ok_or_else(|| ApiError::not_found(call.resource.subject(name)))?;
+    let invalid = |name: &str, error| ApiError::invalid("authentication.k8s.io", "TokenRequest", name, &[error]);
+    let named = object::meta(&request, "name");
+    if !named.is_empty() && named != name {
+        let why = "must match the service account name if specified";
+        return Err(invalid(name, FieldError::invalid("metadata.name", named, why)));
+    }
     let spec = &request["spec"];
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let mut audiences: Vec<String> = spec["audiences"].as_array().into_iter().flatten().map(text).collect();
+    let seconds = spec["expirationSeconds"].as_i64().unwrap_or(3600);
+    let field = "spec.expirationSeconds";
+    if seconds < 600 {
+        let why = "may not specify a duration less than 10 minutes";
+        return Err(invalid("", FieldError::invalid(field, seconds, why)));
+    }
+    if seconds > LONGEST {
+        let why = "may not specify a duration larger than 2^32 seconds";
+        return Err(invalid("", FieldError::invalid(field, seconds, why)));
+    }
+    let pod = bound_pod(server, namespace, name, &spec["boundObjectRef"])?;
+    request["spec"]["expirationSeconds"] = seconds.into();
+    request["kind"] = "TokenRequest".into();
+    request["apiVersion"] = TOKEN_VERSION.into();
+    let mut recorded = call.clone();
+    recorded.api_version = TOKEN_VERSION.to_owned();
+    let schema = crate::schema::builtin::builtin("authentication.k8s.io", "v1", "TokenRequest").unwrap_or_default();
+    let manager = call.manager();
+    request["metadata"] = json!({});
+    patch::track_update(None, &mut request, &schema, &write::writer(server, &recorded, &manager));
     if audiences.is_empty() {
         audiences.push(ISSUER.to_owned());
     }
-    let seconds = spec["expirationSeconds"].as_i64().unwrap_or(3600);
-    if seconds < 600 {
-        let error =
-            FieldError::invalid("spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes");
-        return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", "", &[error]));
-    }
-    let seconds = seconds.min(1 << 32);
-    let pod = bound_pod(server, namespace, name, &spec["boundObjectRef"])?;
     let now = server.now();
     let iat = now.as_second();
     let claims = Claims {
@@ -114,23 +203,36 @@ pub fn token_request(server: &Server, call: &Call, mut request: Value) -> Result
     };
     let token = server.tokens.sign(&claims).map_err(ApiError::internal)?;
     let end = now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(now);
-    request["kind"] = "TokenRequest".into();
-    request["apiVersion"] = "authentication.k8s.io/v1".into();
-    request["metadata"] = json!({"name": name, "namespace": namespace, "creationTimestamp": server.now_text()});
+    for (key, value) in [
+        ("name", name.into()),
+        ("namespace", namespace.into()),
+        ("uid", account["metadata"]["uid"].clone()),
+        ("creationTimestamp", server.now_text().into()),
+    ] {
+        object::set_meta(&mut request, key, Some(value));
+    }
     request["spec"]["audiences"] = json!(audiences);
-    request["spec"]["expirationSeconds"] = seconds.into();
+    if request["spec"].get("boundObjectRef").is_none() {
+        request["spec"]["boundObjectRef"] = Value::Null;
+    }
     request["status"] = json!({"token": token, "expirationTimestamp": server.text_of(end)});
     Ok(json_response(StatusCode::CREATED, &request))
 }
+
+const TOKEN_VERSION: &str = "authentication.k8s.io/v1";
 
 fn bound_pod(server: &Server, namespace: &str, account: &str, reference: &Value) -> Result<Option<Bound>> {
     if reference.is_null() {
         return Ok(None);
     }
     if reference["kind"] != "Pod" {
+        let text = |key: &str| reference[key].as_str().unwrap_or_default();
+        let version = text("apiVersion");
+        let slash = if version.contains('/') { "" } else { "/" };
+        let _ = account;
         return Err(ApiError::bad_request(format!(
-            "cannot bind token for serviceaccount \"{account}\" to {}: only pods are supported here",
-            reference["kind"]
+            "cannot bind token to object of type {slash}{version}, Kind={}",
+            text("kind")
         )));
     }
     let name = reference["name"].as_str().unwrap_or_default();

@@ -102,8 +102,14 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource").with(json!({}))
     }
 
+    /// There is no such method at that path.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(json!({}))
+    }
+
     /// The resource is there, but not that verb.
-    pub fn method_not_allowed(subject: Subject<'_>, verb: &str) -> Self {
+    pub fn method_not_supported(subject: Subject<'_>, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind \"{}\"", subject.qualified());
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(subject.details())
     }
@@ -141,7 +147,13 @@ impl ApiError {
         let joined = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
         let causes: Vec<Value> =
             errors.iter().map(|e| json!({"reason": e.reason(), "message": e.body(), "field": e.field})).collect();
-        let mut details = json!({"name": name, "kind": kind, "causes": causes});
+        let mut details = json!({"causes": causes});
+        if !kind.is_empty() {
+            details["kind"] = kind.into();
+        }
+        if !name.is_empty() {
+            details["name"] = name.into();
+        }
         if !group.is_empty() {
             details["group"] = group.into();
         }
@@ -157,6 +169,11 @@ impl ApiError {
     /// The body's form is not one that is understood here.
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    /// The answer has no form that the client takes.
+    pub fn not_acceptable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
     /// The request is larger than the server takes.
@@ -196,6 +213,14 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         json_response(self.code, &self.status())
     }
+}
+
+/// There is nothing at that path, not even an API.
+pub fn page_not_found() -> Response {
+    let mut response = bytes_response(StatusCode::NOT_FOUND, "404 page not found\n");
+    let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
 }
 
 /// A response whose body is that JSON value.

@@ -6,14 +6,14 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream;
-use http::{StatusCode, header};
+use http::header;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::server::query::Form;
 use crate::server::read::{self, Selection};
 use crate::server::status::{ApiError, Result};
-use crate::server::{Call, Server, object};
+use crate::server::{Call, Server, object, options};
 use crate::store::{self, Event, EventKind, Watch};
 use crate::table;
 
@@ -25,19 +25,13 @@ const LIFE: u64 = 1800;
 
 /// `GET` with `watch=1`.
 pub fn watch(server: &Server, call: Call) -> Result<Response> {
-    let selection = Selection::parse(&call)?;
     let query = &call.query;
+    options::check_list(query, true)?;
+    let selection = Selection::parse(&call)?;
     let initial = query.get("sendInitialEvents").to_owned();
     let bookmarks = query.flag("allowWatchBookmarks");
     let text = query.get("resourceVersion").to_owned();
-    let asked: u64 = if text.is_empty() { 0 } else { text.parse().map_err(|_| read::invalid_version(&text))? };
-    if !initial.is_empty() && query.get("resourceVersionMatch") != "NotOlderThan" {
-        return Err(ApiError::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "Invalid",
-            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ));
-    }
+    let asked: u64 = if text.is_empty() { 0 } else { text.parse().map_err(|_| read::unreadable_version(&text))? };
     let newest = server.store.revision();
     if asked > newest {
         return Err(read::too_new(asked, newest));
@@ -45,7 +39,7 @@ pub fn watch(server: &Server, call: Call) -> Result<Response> {
     // Without a version, or from version 0, a watch begins with what is there, unless that was declined.
     let from_scratch = if initial.is_empty() { asked == 0 } else { query.flag("sendInitialEvents") };
     let life = match query.number("timeoutSeconds")?.filter(|n| *n > 0) {
-        Some(seconds) => seconds.min(24 * 3600),
+        Some(seconds) => u64::try_from(seconds).unwrap_or(LIFE).min(24 * 3600),
         None => LIFE + rand::random_range(0..LIFE),
     };
     let mut first: Vec<Bytes> = Vec::new();
@@ -211,7 +205,7 @@ impl Feed {
             let object = read::load_bytes(&self.call.resource, stored, revision)?;
             let shown = match self.call.form {
                 Form::Object => object,
-                Form::Metadata => table::partial_object_metadata(&object),
+                Form::Metadata | Form::MetadataList => table::partial_object_metadata(&object),
                 Form::Table => {
                     let header = !std::mem::replace(&mut self.header_sent, true);
                     read::tabled(&self.server, &self.call, &object, header)?
@@ -232,7 +226,7 @@ impl Feed {
             Form::Object => {
                 json!({"kind": self.call.resource.kind, "apiVersion": self.call.api_version, "metadata": meta})
             }
-            Form::Metadata => {
+            Form::Metadata | Form::MetadataList => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta})
             }
             Form::Table => {

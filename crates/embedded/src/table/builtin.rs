@@ -37,6 +37,24 @@ pub fn columns(api_version: &str, kind: &str) -> (Vec<Column>, Cells) {
             ];
             (columns, binding)
         }
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => {
+            let columns = vec![
+                name,
+                Column::integer("Validations", "The number of expressions."),
+                Column::text("ParamKind", "The kind of its parameters."),
+                age,
+            ];
+            (columns, policy)
+        }
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
+            let columns = vec![
+                name,
+                Column::text("PolicyName", "The policy that is bound."),
+                Column::text("ParamRef", "The parameters of the policy."),
+                age,
+            ];
+            (columns, policy_binding)
+        }
         ("apps/v1", "Deployment") => (workloads::deployment_columns(), workloads::deployment),
         ("apps/v1", "ReplicaSet") => (workloads::replica_set_columns(), workloads::replica_set),
         ("apps/v1", "StatefulSet") => (workloads::stateful_set_columns(), workloads::stateful_set),
@@ -78,6 +96,32 @@ fn service_account(object: &Value, now: Timestamp) -> Vec<Value> {
 
 fn lease(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![json!(text(object, "/metadata/name")), json!(text(object, "/spec/holderIdentity")), age(object, now)]
+}
+
+fn policy(object: &Value, now: Timestamp) -> Vec<Value> {
+    let kind = match object.pointer("/spec/paramKind") {
+        Some(kind) => format!("{}/{}", text(kind, "/apiVersion"), text(kind, "/kind")),
+        None => "<unset>".to_owned(),
+    };
+    let validations = list(object, "/spec/validations").len();
+    vec![json!(text(object, "/metadata/name")), json!(validations), json!(kind), age(object, now)]
+}
+
+fn policy_binding(object: &Value, now: Timestamp) -> Vec<Value> {
+    let parameters = match object.pointer("/spec/paramRef") {
+        Some(reference) => match (text(reference, "/namespace"), text(reference, "/name")) {
+            ("", "") => "*".to_owned(),
+            ("", name) => name.to_owned(),
+            (namespace, name) => format!("{namespace}/{name}"),
+        },
+        None => "<unset>".to_owned(),
+    };
+    vec![
+        json!(text(object, "/metadata/name")),
+        json!(text(object, "/spec/policyName")),
+        json!(parameters),
+        age(object, now),
+    ]
 }
 
 fn binding(object: &Value, now: Timestamp) -> Vec<Value> {

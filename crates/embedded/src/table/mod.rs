@@ -107,7 +107,12 @@ pub fn table<'v>(
     list_meta: &Value,
 ) -> Value {
     let rows: Vec<_> = objects.into_iter().map(|object| columns.row(object, include, now)).collect();
-    assemble(Some(columns), rows, list_meta.clone())
+    let mut table = assemble(Some(columns), rows, list_meta.clone());
+    // Kinds without columns of their own have no rows where others have an empty list of them.
+    if columns.definitions.get(1).is_some_and(|c| c.name == "Created At") && table["rows"] == json!([]) {
+        table["rows"] = Value::Null;
+    }
+    table
 }
 
 /// The table of one object: the answer to a get, or an event of a watch. Only the first event of a watch has headers.

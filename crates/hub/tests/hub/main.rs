@@ -7,17 +7,21 @@ mod world;
 use std::io::Read;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::names::{annotation, reason};
 use knoll_api::run::{Operation, PlanSummary, Run, RunPhase, RunSpec};
+use knoll_api::source::{ConfigMapSource, Source};
 use knoll_api::step::{StepName, StepState, StepStatus};
 use knoll_api::variables::{KeyRef, KeysRef, ValueFrom, Variable, VariablesFrom};
 use knoll_api::wire::{Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::WorkspaceSpec;
+use knoll_hub::logs::{self, Range};
+use knoll_hub::states;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::runtime::wait::await_condition;
@@ -311,14 +315,20 @@ async fn a_log_grows_by_what_follows_and_by_nothing_else() {
     let end = 11 + long.len();
     assert_eq!(other.ask(Method::POST, &format!("{}?offset={end}", path::LOG), "!").await.0, 204);
 
-    let mut parts = world.secrets("knoll.dev/content=log,knoll.dev/run=r").await;
-    let start = |part: &Secret| part.metadata.annotations.as_ref().unwrap()[annotation::OFFSET].parse::<u64>().unwrap();
-    parts.sort_by_key(start);
-    let log: Vec<u8> = parts
-        .iter()
-        .flat_map(|part| zstd::decode_all(&part.data.as_ref().unwrap()["content"].0[..]).unwrap())
-        .collect();
-    assert!(log == format!("hello world{long}!").into_bytes(), "the log is another one");
+    let log = logs::read(&world.client, "default", "r", Range::WHOLE).await.unwrap();
+    let whole = format!("hello world{long}!").into_bytes();
+    assert!(log == whole, "the log is another one");
+    let range = Range { from: 6, to: Some(13) };
+    assert_eq!(logs::read(&world.client, "default", "r", range).await.unwrap(), whole[6..13]);
+    // A reader that follows gets the same, in pieces.
+    let mut followed = Vec::new();
+    let mut pieces = std::pin::pin!(logs::follow(&world.client, "default", "r", 6));
+    while followed.len() < whole.len() - 6 {
+        followed.extend(pieces.next().await.unwrap().unwrap());
+    }
+    assert!(followed == whole[6..], "the log that was followed is another one");
+    post(end + 1, "more").await;
+    assert_eq!(pieces.next().await.unwrap().unwrap(), b"more");
 }
 
 fn report(sequence: u64, step: StepName, state: StepState, exit: Option<Exit>) -> String {
@@ -367,4 +377,91 @@ async fn a_cancellation_reaches_the_runner_at_once() {
     assert_eq!(waiting.await.unwrap(), 200);
     let job: Job = serde_json::from_slice(&runner.get(path::JOB).await.1).unwrap();
     assert!(job.cancel);
+}
+
+/// A state of the lineage `lineage`.
+fn of_lineage(lineage: &str, serial: u64) -> String {
+    json!({"version": 4, "serial": serial, "lineage": lineage, "resources": []}).to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn earlier_states_are_kept_one_a_run_and_can_be_read() {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec { state_history: 2, ..WorkspaceSpec::default() }).await;
+    for (run, serials) in [("a", 1..=2), ("b", 3..=4), ("c", 5..=6)] {
+        let runner = world.runner(run, apply()).await;
+        for serial in serials {
+            assert_eq!(runner.ask(Method::PUT, path::STATE, of_lineage("l", serial)).await.0, 204);
+        }
+        let exit = Some(Exit::default());
+        assert_eq!(
+            runner.ask(Method::PUT, path::PROGRESS, report(1, StepName::Apply, StepState::Succeeded, exit)).await.0,
+            200
+        );
+    }
+    let kept = states::history(&world.client, "default", "w").await.unwrap();
+    assert_eq!(kept.iter().map(|kept| (kept.serial, kept.run.as_str())).collect::<Vec<_>>(), [(6, "c"), (4, "b")]);
+    let old = states::pull(&world.client, "default", "w", Some(4)).await.unwrap().unwrap();
+    assert_eq!(old, of_lineage("l", 4));
+    let gone = states::pull(&world.client, "default", "w", Some(2)).await.unwrap_err().to_string();
+    assert!(gone.contains("no state of serial 2; it has 6, 4"), "{gone}");
+
+    let runner = world.runner("back", states::rollback("w", 4)).await;
+    let (status, content) = runner.get(&format!("{}?serial=4", path::HISTORY)).await;
+    assert_eq!((status, content), (reqwest::StatusCode::OK, old.to_vec()));
+    assert_eq!(runner.get(&format!("{}?serial=2", path::HISTORY)).await.0, 422);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_was_handed_in_is_for_its_run_and_only_force_changes_the_lineage() {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec::default()).await;
+    let runner = world.runner("first", apply()).await;
+    assert_eq!(runner.ask(Method::PUT, path::STATE, of_lineage("one", 7)).await.0, 204);
+    let polite = world.runner("polite", states::push("w", false)).await;
+    assert_eq!(polite.get(path::UPLOAD).await.0, 503, "its client is still on its way");
+    states::hand_in(&world.client, &world.run("polite").await, of_lineage("two", 1).as_bytes()).await.unwrap();
+    assert_eq!(polite.get(path::UPLOAD).await.1, of_lineage("two", 1).into_bytes());
+    assert_eq!(polite.ask(Method::PUT, path::STATE, of_lineage("two", 1)).await.0, 409);
+    let forced = world.runner("forced", states::push("w", true)).await;
+    assert_eq!(forced.get(path::UPLOAD).await.0, 503);
+    assert_eq!(forced.ask(Method::PUT, path::STATE, of_lineage("two", 1)).await.0, 204);
+    let error = states::hand_in(&world.client, &world.run("forced").await, b"{}").await.unwrap_err().to_string();
+    assert!(error.contains("no terraform state"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_files_of_a_run_are_kept_and_stay_what_they_were() {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec::default()).await;
+    let map = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tf"}, "data": {"main.tf": text}});
+    let maps = world.api::<ConfigMap>();
+    maps.create(&PostParams::default(), &serde_json::from_value(map("# one")).unwrap()).await.unwrap();
+    let source = Source { config_map: Some(ConfigMapSource { name: "tf".into() }), ..Source::default() };
+    let runner = world.runner("r", RunSpec { source: Some(source), ..apply() }).await;
+    let (_, bundle) = runner.get(path::BUNDLE).await;
+    let digest = knoll_bundle::digest_of(&bundle).unwrap();
+    let progress = Progress { sequence: 1, bundle: Some(digest.clone()), ..Progress::default() };
+    let body = serde_json::to_string(&progress).unwrap();
+    assert_eq!(runner.ask(Method::PUT, path::PROGRESS, body).await.0, 200);
+    assert_eq!(world.run("r").await.status.unwrap().bundle.as_deref(), Some(digest.as_str()));
+    assert!(knoll_bundle::is_stored(&world.client, "default", &digest).await.unwrap());
+    // Another pod of the run gets the same files, whatever has become of their source.
+    maps.replace("tf", &PostParams::default(), &serde_json::from_value(map("# two")).unwrap()).await.unwrap();
+    assert_eq!(runner.at(&world.another_hub().await).get(path::BUNDLE).await.1, bundle);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_was_told_to_stop_learns_from_its_pod_why() {
+    let (world, runner) = with_runner().await;
+    let exit =
+        Exit { code: 130, reason: Some(reason::POD_DELETED.into()), message: Some("It was told to stop.".into()) };
+    let pods = world.api::<Pod>();
+    let evicted = json!({"status": {"reason": "Evicted", "message": "The node was low on memory"}});
+    pods.patch_status("r", &PatchParams::default(), &Patch::Merge(&evicted)).await.unwrap();
+    let report = report(1, StepName::Apply, StepState::Failed, Some(exit));
+    assert_eq!(runner.ask(Method::PUT, path::PROGRESS, report).await.0, 200);
+    let status = world.run("r").await.status.unwrap();
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+    assert_eq!((status.phase, ready.reason.as_str()), (RunPhase::Failed, reason::EVICTED));
 }

@@ -137,8 +137,8 @@ impl Metrics {
     }
 
     /// A run has gone from one phase to another.
-    pub(crate) fn run_changed(&self, transition: Transition, status: &RunStatus) {
-        let waited = matches!(transition.before, RunPhase::Pending | RunPhase::Queued);
+    pub(crate) fn run_changed(&self, transition: &Transition, status: &RunStatus) {
+        let waited = matches!(transition.before.phase, RunPhase::Pending | RunPhase::Queued);
         if waited && let Some(started) = &status.started_at {
             let wait = since(transition, status).map(|since| seconds(started.0.duration_since(since)));
             self.queue_wait.observe(wait.unwrap_or_default());
@@ -156,7 +156,7 @@ impl Metrics {
 }
 
 /// Since when a run has waited for its turn: a command that had to be approved could not queue before.
-fn since(transition: Transition, status: &RunStatus) -> Option<Timestamp> {
+fn since(transition: &Transition, status: &RunStatus) -> Option<Timestamp> {
     let approved = status.conditions.iter().find(|c| c.type_ == condition::APPROVED && c.status == "True");
     transition.since.max(approved.map(|condition| condition.last_transition_time.0))
 }

@@ -1,6 +1,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::step::{StepName, StepStatus};
 
+use knoll_core::events::Standing;
+
 use super::*;
 
 fn at(millis: i64) -> MicroTime {
@@ -10,9 +12,12 @@ fn at(millis: i64) -> MicroTime {
 #[test]
 fn a_run_is_measured_when_it_starts_and_when_it_ends() {
     let metrics = Metrics::default();
-    let from = |before| Transition { before, since: Some(at(1000).0) };
+    let from = |phase| Transition {
+        before: Standing::of(&RunStatus { phase, ..RunStatus::default() }),
+        since: Some(at(1000).0),
+    };
     let started = RunStatus { phase: RunPhase::Starting, started_at: Some(at(3000)), ..RunStatus::default() };
-    metrics.run_changed(from(RunPhase::Queued), &started);
+    metrics.run_changed(&from(RunPhase::Queued), &started);
     let step = StepStatus {
         name: StepName::Plan,
         state: StepState::Failed,
@@ -24,7 +29,7 @@ fn a_run_is_measured_when_it_starts_and_when_it_ends() {
         log_offset: None,
     };
     let ended = RunStatus { phase: RunPhase::Failed, steps: vec![step], ..started };
-    metrics.run_changed(from(RunPhase::Starting), &ended);
+    metrics.run_changed(&from(RunPhase::Starting), &ended);
     metrics.reconciled("runs", true);
 
     let text = metrics.text();

@@ -1,8 +1,15 @@
 //! An embedded cluster with the operator in it. The test plays the kubelet's part and the hub's.
 #![allow(clippy::unwrap_used, dead_code, reason = "tests; each test file uses a part of it")]
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use http::{Method, Request};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Pod, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -21,6 +28,7 @@ use knoll_operator::Settings;
 use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
+    client::Body,
     runtime::wait::{await_condition, conditions},
 };
 use serde_json::json;
@@ -197,4 +205,28 @@ pub fn plans(digest: String) -> Progress {
 pub fn approval(name: &str, run: &str, digest: String) -> Approval {
     let (run, by) = (run.to_owned(), "alice".to_owned());
     Approval::new(name, ApprovalSpec { run, digest, decision: Decision::Approve, by, comment: None })
+}
+
+/// A client whose process dies with the answer to its write number `last`: the write is done, the answer is lost.
+///
+/// Events are not counted: they are told beside the way.
+pub fn dies_after(client: Client, last: usize, died: CancellationToken) -> Client {
+    let count = Arc::new(AtomicUsize::new(0));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, died, count) = (client.clone(), died.clone(), count.clone());
+        async move {
+            let counts = request.method() != Method::GET && !request.uri().path().contains("/events");
+            let number = if counts { count.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
+            if number > last {
+                std::future::pending::<()>().await;
+            }
+            let answer = client.send(request).await;
+            if number == last {
+                died.cancel();
+                std::future::pending::<()>().await;
+            }
+            answer
+        }
+    });
+    Client::new(service, "default")
 }

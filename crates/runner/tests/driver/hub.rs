@@ -59,6 +59,8 @@ pub fn job(operation: Operation, steps: &[StepName]) -> Job {
         version: None,
         steps: steps.to_vec(),
         variables: Vec::new(),
+        sensitive_files: Vec::new(),
+        masked: Vec::new(),
         variable_files: BTreeMap::new(),
         targets: Vec::new(),
         replace: Vec::new(),

@@ -72,6 +72,9 @@ fn scalar(node: Node<'_>, value: &Value) -> Problems {
             Problems::here(format!("expected numeric (int or float), got {}", go_type(value)))
         }
         (Type::Boolean, value) => Problems::here(format!("expected boolean, got {}", described(value))),
+        (Type::String, Value::Number(_) | Value::Bool(_)) => {
+            Problems::here(format!("expected string, got &value.valueUnstructured{{Value:{value}}}"))
+        }
         // Quantities and times are texts that may be written as numbers; the validation of the schema looks closer.
         (_, Value::Object(_) | Value::Array(_)) => Problems::here(format!("expected string, got {}", described(value))),
         _ => Problems::default(),

@@ -147,8 +147,13 @@ pub(super) const ATOMIC: &[&str] = &[
 ];
 
 /// Defaults of fields that tell the items of a list apart.
-pub(super) const KEY_DEFAULTS: &[(&str, &str, &str)] =
-    &[("api.core.v1.ContainerPort", "protocol", "TCP"), ("api.core.v1.ServicePort", "protocol", "TCP")];
+pub(super) const KEY_DEFAULTS: &[(&str, &str, &str)] = &[
+    ("api.core.v1.ContainerPort", "protocol", "TCP"),
+    ("api.core.v1.ServicePort", "protocol", "TCP"),
+    ("api.core.v1.Container", "name", ""),
+    ("api.core.v1.EnvVar", "name", ""),
+    ("api.core.v1.Volume", "name", ""),
+];
 
 /// Types that hold any JSON at all.
 pub(super) const ANYTHING: &[&str] = &[
@@ -161,5 +166,17 @@ pub(super) const ANYTHING: &[&str] = &[
 ];
 
 /// Fields that the OpenAPI calls required and the API server does not insist on.
-pub(super) const NOT_REQUIRED: &[(&str, &str)] =
-    &[("api.authentication.v1.TokenRequestSpec", "audiences"), ("api.discovery.v1.EndpointSlice", "endpoints")];
+pub(super) const NOT_REQUIRED: &[(&str, &str)] = &[
+    ("api.authentication.v1.TokenRequestSpec", "audiences"),
+    ("api.discovery.v1.EndpointSlice", "endpoints"),
+    ("api.core.v1.LocalObjectReference", "name"),
+    ("api.core.v1.Container", "name"),
+    ("api.core.v1.EnvVar", "name"),
+    ("api.core.v1.Volume", "name"),
+    ("api.rbac.v1.PolicyRule", "verbs"),
+    ("api.rbac.v1.RoleRef", "name"),
+    ("api.rbac.v1.RoleRef", "kind"),
+    ("api.rbac.v1.RoleRef", "apiGroup"),
+    ("api.rbac.v1.Subject", "name"),
+    ("api.rbac.v1.Subject", "kind"),
+];

@@ -3,6 +3,8 @@
 //! Nothing is made before it is asked for, and everything is made once.
 
 mod facts;
+pub mod go_types;
+mod go_values;
 mod resolve;
 
 use std::sync::{Arc, OnceLock};
@@ -20,6 +22,8 @@ use serde_json::{Map, Value, json};
 
 use super::Schema;
 
+pub use go_values::always;
+
 /// The JSON schemas of a kind and of every type that it uses, by name, with `$ref`s among them.
 #[derive(Clone, Debug)]
 pub struct Components {
@@ -33,6 +37,37 @@ pub struct Components {
 pub fn builtin(group: &str, version: &str, kind: &str) -> Option<Arc<Schema>> {
     let entry = entry(group, version, kind)?;
     Some(entry.schema.get_or_init(|| Arc::new(resolve::schema(&(entry.types)()))).clone())
+}
+
+/// What Go's decoder says of a built-in object in which something has the wrong type.
+pub fn type_error(group: &str, version: &str, kind: &str, object: &Value) -> Option<String> {
+    let entry = entry(group, version, kind)?;
+    go_types::mismatch(entry.plain.get_or_init(|| undescribed((entry.types)())), object)
+}
+
+/// The same for the metadata of any object.
+pub fn metadata_error(metadata: &Value) -> Option<String> {
+    static PLAIN: OnceLock<Components> = OnceLock::new();
+    let make = || undescribed(components::<k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>());
+    go_types::mismatch(PLAIN.get_or_init(make), metadata)
+}
+
+/// Descriptions are most of what schemas hold, and types need none.
+fn undescribed(mut components: Components) -> Components {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                if map.get("description").is_some_and(Value::is_string) {
+                    map.remove("description");
+                }
+                map.values_mut().for_each(strip);
+            }
+            Value::Array(items) => items.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    components.schemas.values_mut().for_each(strip);
+    components
 }
 
 /// The JSON schemas of a built-in kind.
@@ -72,6 +107,7 @@ struct Entry {
     kind: &'static str,
     types: fn() -> Components,
     schema: OnceLock<Arc<Schema>>,
+    plain: OnceLock<Components>,
 }
 
 fn components<T: JsonSchema>() -> Components {
@@ -89,6 +125,7 @@ macro_rules! kinds {
             kind: stringify!($kind),
             types: components::<$module::$kind>,
             schema: OnceLock::new(),
+            plain: OnceLock::new(),
         },)+)+]
     };
 }

@@ -118,7 +118,7 @@ async fn look(server: &Server, graph: &Graph, key: &str) -> Result<()> {
     if node.deleting {
         if node.finalizers.iter().any(|f| f == ORPHAN) {
             for dependent in graph.dependents_of(&node.uid) {
-                disown(server, graph, &dependent, &node.uid).await?;
+                disown(server, graph, &dependent, &[&node.uid]).await?;
             }
             return let_go(server, &resource, namespace, name, node, ORPHAN).await;
         }
@@ -130,13 +130,20 @@ async fn look(server: &Server, graph: &Graph, key: &str) -> Result<()> {
     if node.owners.is_empty() {
         return Ok(());
     }
-    let mut waiting = false;
+    let (mut there, mut waiting, mut loose) = (false, false, Vec::new());
     for owner in &node.owners {
         match owner_state(server, graph, owner, namespace) {
-            State::There => return Ok(()),
-            State::Waiting => waiting = true,
-            State::Gone => {}
+            State::There => there = true,
+            State::Waiting => {
+                waiting = true;
+                loose.push(owner.uid.as_str());
+            }
+            State::Gone => loose.push(&owner.uid),
         }
+    }
+    if there {
+        // One owner is enough to stay; the others are forgotten.
+        return if loose.is_empty() { Ok(()) } else { disown(server, graph, key, &loose).await };
     }
     let options = if waiting { Options::foreground(&node.uid) } else { Options::background(&node.uid) };
     ignore_gone(delete::delete(server, &resource, namespace, name, &options).await.map(|_| ()))
@@ -184,7 +191,7 @@ async fn foreground(
         let others = dependent.owners.iter().filter(|o| o.uid != node.uid);
         let kept = others.into_iter().any(|o| matches!(owner_state(server, graph, o, place), State::There));
         if kept {
-            disown(server, graph, &key, &node.uid).await?;
+            disown(server, graph, &key, &[&node.uid]).await?;
         } else if !dependent.deleting {
             let options = Options::foreground(&dependent.uid);
             ignore_gone(delete::delete(server, &kind, place, other, &options).await.map(|_| ()))?;
@@ -206,14 +213,14 @@ async fn let_go(
     ignore_gone(patch(server, resource, namespace, name, None, &change).await)
 }
 
-/// Takes an owner out of a dependent's references.
-async fn disown(server: &Server, graph: &Graph, key: &str, owner: &str) -> Result<()> {
+/// Takes owners out of a dependent's references.
+async fn disown(server: &Server, graph: &Graph, key: &str, owners: &[&str]) -> Result<()> {
     let Some(node) = graph.nodes.get(key) else { return Ok(()) };
     let Some((resource, namespace, name)) = locate(server, key) else { return Ok(()) };
     let namespace = resource.namespaced.then_some(namespace);
     let Some(live) = server.read(&resource, namespace, name)? else { return Ok(()) };
     let references = live["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-    let rest: Vec<_> = references.into_iter().filter(|r| r["uid"] != owner).collect();
+    let rest: Vec<_> = references.into_iter().filter(|r| !owners.iter().any(|uid| r["uid"] == *uid)).collect();
     let change = json!({"metadata": {"uid": node.uid, "ownerReferences": rest}});
     ignore_gone(patch(server, &resource, namespace, name, None, &change).await)
 }

@@ -13,7 +13,8 @@ use crate::store::List;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const PREFIX: &str = "apiextensions.k8s.io/customresourcedefinitions/";
-const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// What holds a definition until its objects are gone.
+pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Serves every definition that was there before the server started.
 pub fn load(server: &Server) -> Result<()> {
@@ -67,11 +68,6 @@ async fn establish(server: &Server, crd: &Value) -> Result<()> {
     let name = object::meta(crd, "name");
     if let Some(status) = rules::established(crd, &server.now_text()) {
         patch(server, &definitions, None, name, Some("status"), &json!({"status": status})).await?;
-    }
-    if !object::finalizers(crd).contains(&FINALIZER) {
-        let mut finalizers: Vec<&str> = object::finalizers(crd);
-        finalizers.push(FINALIZER);
-        patch(server, &definitions, None, name, None, &json!({"metadata": {"finalizers": finalizers}})).await?;
     }
     Ok(())
 }

@@ -2,10 +2,11 @@
 //! namespaces have what every namespace has and take all with them, dependents follow their owners, old events go.
 
 mod collector;
-mod definitions;
+pub mod definitions;
 mod expiry;
 mod namespaces;
 mod policies;
+mod roles;
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use serde_json::json;
 
 use crate::server::Server;
 use crate::server::identity::Identity;
-use crate::server::kinds::Resource;
+use crate::server::kinds::{Resource, Rules};
 use crate::server::path::Target;
 use crate::server::query::{Form, Query};
 use crate::server::status::{ApiError, Result};
-use crate::server::{Call, write};
+use crate::server::{Call, patching, write};
 
 /// How long a controller that failed waits before it starts over.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ pub async fn start(server: &Server) -> Result<()> {
             None => Ok(()),
         }
     };
-    futures::future::try_join(futures::future::try_join_all(namespaces), node).await?;
+    futures::future::try_join3(futures::future::try_join_all(namespaces), roles::create(server), node).await?;
     spawn(server, "custom resources", definitions::run);
     spawn(server, "namespaces", namespaces::run);
     spawn(server, "garbage collection", collector::run);
@@ -105,12 +106,17 @@ fn call(server: &Server, resource: &Resource, namespace: Option<&str>, name: Opt
             name: name.map(str::to_owned),
             subresource: sub.map(str::to_owned),
         },
-        query: Query::parse(Some("fieldManager=kube-controller-manager")),
+        query: Query::parse(Some(if resource.rules == Rules::Crd {
+            "fieldManager=kube-apiserver"
+        } else {
+            "fieldManager=kube-controller-manager"
+        })),
         headers: http::HeaderMap::from_iter([(
             http::header::CONTENT_TYPE,
             http::HeaderValue::from_static("application/merge-patch+json"),
         )]),
         form: Form::Object,
+        warnings: std::sync::Arc::default(),
     }
 }
 
@@ -130,7 +136,7 @@ async fn patch(
     patch: &serde_json::Value,
 ) -> Result<()> {
     let call = call(server, resource, namespace, Some(name), sub);
-    match write::patch(server, &call, patch.to_string().into()).await {
+    match patching::patch(server, &call, patch.to_string().into()).await {
         Err(error) if error.code == http::StatusCode::NOT_FOUND => Ok(()),
         result => result.map(|_| ()),
     }
@@ -146,7 +152,7 @@ async fn ensure(
     object["apiVersion"] = resource.api_version().into();
     object["kind"] = json!(resource.kind);
     let call = call(server, resource, namespace, None, None);
-    match write::create(server, &call, object).await {
+    match write::create(server, &call, object.into()).await {
         Err(error) if error.reason == "AlreadyExists" => Ok(()),
         result => result.map(|_| ()),
     }

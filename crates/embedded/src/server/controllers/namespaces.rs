@@ -1,5 +1,7 @@
 //! Namespaces: each has a default service account and the cluster's root certificate; a deleted one is emptied first.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::{call, ensure, resource};
@@ -9,6 +11,8 @@ use crate::server::{Server, object, write};
 use crate::store::List;
 
 const PREFIX: &str = "core/namespaces/";
+const DESCRIPTION: &str = "kubernetes.io/description";
+const ABOUT: &str = "The certificate authority that signed this cluster's own certificate.";
 
 /// Creates a namespace with all that belongs to it.
 pub async fn create(server: &Server, name: &str) -> Result<()> {
@@ -29,7 +33,7 @@ async fn furnish(server: &Server, namespace: &str) -> Result<()> {
         if server.store.get(&key).map_err(ApiError::internal)?.is_some() {
             return Ok(());
         }
-        let map = json!({"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": server.ca_pem}});
+        let map = json!({"metadata": {"name": "kube-root-ca.crt", "annotations": {DESCRIPTION: ABOUT}}, "data": {"ca.crt": server.ca_pem}});
         ensure(server, &*resource(server, "", "configmaps")?, Some(namespace), map).await
     };
     futures::future::try_join(account, certificate).await?;
@@ -63,29 +67,19 @@ pub async fn run(server: Server) -> Result<()> {
 async fn empty(server: &Server, namespace: &Value) -> Result<bool> {
     let name = object::meta(namespace, "name");
     let current = server.registry.current();
-    let mut left = false;
     for kind in current.stored().filter(|r| r.namespaced) {
-        for inside in server.objects(&kind.prefix(Some(name))) {
-            left = true;
-            if object::deleting(&inside) {
-                continue;
-            }
-            let options = Options::background(object::meta(&inside, "uid"));
-            if let Err(error) = delete::delete(server, kind, Some(name), object::meta(&inside, "name"), &options).await
-            {
+        for inside in server.objects(&kind.prefix(Some(name))).iter().filter(|o| !object::deleting(o)) {
+            let options = Options::background(object::meta(inside, "uid"));
+            if let Err(error) = delete::delete(server, kind, Some(name), object::meta(inside, "name"), &options).await {
                 tracing::debug!(namespace = name, %error, "an object of a deleted namespace is left for the next round");
             }
         }
     }
-    if left {
-        // What waits for nobody is gone by now; look once more before waiting for an event.
-        let still = current
-            .stored()
-            .filter(|r| r.namespaced)
-            .any(|kind| server.store.count(&kind.prefix(Some(name))).unwrap_or(1) > 0);
-        if still {
-            return Ok(false);
-        }
+    // What waits for nobody is gone by now.
+    let left = Left::look(server, name);
+    if !left.kinds.is_empty() {
+        tell(server, namespace, &left).await?;
+        return Ok(false);
     }
     let kind = resource(server, "", "namespaces")?;
     let mut done = namespace.clone();
@@ -94,8 +88,86 @@ async fn empty(server: &Server, namespace: &Value) -> Result<bool> {
     let call = call(server, &kind, None, Some(name), Some("finalize"));
     let mut body = server.read_namespace(name)?.unwrap_or(done);
     body["spec"]["finalizers"] = json!([]);
-    match write::update(server, &call, body).await {
+    match write::update(server, &call, body.into()).await {
         Err(error) if error.code == http::StatusCode::NOT_FOUND => Ok(true),
         result => result.map(|_| true),
     }
+}
+
+/// What keeps a namespace from going.
+#[derive(Default)]
+struct Left {
+    kinds: BTreeMap<String, usize>,
+    finalizers: BTreeMap<String, usize>,
+}
+
+impl Left {
+    fn look(server: &Server, namespace: &str) -> Self {
+        let mut left = Self::default();
+        for kind in server.registry.current().stored().filter(|r| r.namespaced) {
+            for object in server.objects(&kind.prefix(Some(namespace))) {
+                *left.kinds.entry(format!("{}.{}", kind.plural, kind.group)).or_default() += 1;
+                for finalizer in object::finalizers(&object) {
+                    *left.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+                }
+            }
+        }
+        left
+    }
+}
+
+/// Says in the namespace's status what it waits for.
+async fn tell(server: &Server, namespace: &Value, left: &Left) -> Result<()> {
+    let list = |entries: &BTreeMap<String, usize>, verb: &str| {
+        let texts: Vec<String> =
+            entries.iter().map(|(what, count)| format!("{what} {verb} {count} resource instances")).collect();
+        texts.join(", ")
+    };
+    let remaining = format!("Some resources are remaining: {}", list(&left.kinds, "has"));
+    let held = if left.finalizers.is_empty() {
+        ("False", "ContentHasNoFinalizers", "All content-preserving finalizers finished".to_owned())
+    } else {
+        let text = list(&left.finalizers, "in");
+        ("True", "SomeFinalizersRemain", format!("Some content in the namespace has finalizers remaining: {text}"))
+    };
+    let rows = [
+        ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "False",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            "False",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        ("NamespaceContentRemaining", "True", "SomeResourcesRemain", &remaining),
+        ("NamespaceFinalizersRemaining", held.0, held.1, &held.2),
+    ];
+    let before = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let mut changed = false;
+    let conditions: Vec<Value> = rows
+        .iter()
+        .map(|(kind, status, reason, message)| {
+            let old = before.iter().find(|c| c["type"] == *kind);
+            if let Some(old) = old.filter(|c| c["status"] == *status && c["message"] == *message) {
+                return old.clone();
+            }
+            changed = true;
+            let since = old.filter(|c| c["status"] == *status).map(|c| c["lastTransitionTime"].clone());
+            json!({
+                "type": kind, "status": status, "reason": reason, "message": message,
+                "lastTransitionTime": since.unwrap_or_else(|| server.now_text().into()),
+            })
+        })
+        .collect();
+    if !changed {
+        return Ok(());
+    }
+    let kind = resource(server, "", "namespaces")?;
+    let change = json!({"status": {"conditions": conditions}});
+    super::patch(server, &kind, None, object::meta(namespace, "name"), Some("status"), &change).await
 }

@@ -180,6 +180,7 @@ pub fn custom_resources(crd: &Value) -> Vec<Arc<Resource>> {
                 subresources: &[],
                 selectable: selectable.map(|f| text(&f["jsonPath"]).trim_start_matches('.').to_owned()).collect(),
                 schema: SchemaSource::Own(Arc::new(schema)),
+                scale: crate::server::scale::Paths::parse(&version["subresources"]["scale"]).map(Arc::new),
                 columns: version.get("additionalPrinterColumns").cloned().map(Arc::new),
                 crd: Some(Arc::new(CrdOrigin {
                     name: object::meta(crd, "name").to_owned(),

@@ -41,14 +41,21 @@ pub fn validate(rules: Rules, object: &Value, old: Option<&Value>) -> Vec<FieldE
                 errors.push(FieldError::invalid(path.as_str(), key.as_str(), why));
             }
             if field == "binaryData" && object["data"].get(key).is_some() {
-                errors.push(FieldError::invalid("data", key.as_str(), "duplicate of key present in binaryData"));
+                errors.push(FieldError::invalid(
+                    format!("data[{key}]"),
+                    key.as_str(),
+                    "duplicate of key present in binaryData",
+                ));
             }
             let text = value.as_str().unwrap_or_default();
             size += if encoded { text.len() / 4 * 3 } else { text.len() };
         }
     }
+    if rules == Rules::Secret {
+        errors.extend(secret_type(object));
+    }
     if size > LIMIT {
-        let field = if rules == Rules::Secret { "data" } else { "" };
+        let field = if rules == Rules::Secret { "data" } else { "[]" };
         errors.push(FieldError::too_long(field, LIMIT as u64));
     }
     let Some(old) = old else { return errors };
@@ -66,19 +73,32 @@ pub fn validate(rules: Rules, object: &Value, old: Option<&Value>) -> Vec<FieldE
     errors
 }
 
-/// The first value of a Secret or of `binaryData` that is not base64.
-pub fn bad_encoding(rules: Rules, object: &Value) -> Option<String> {
-    let fields: &[&str] = match rules {
-        Rules::Secret => &["data"],
-        Rules::ConfigMap => &["binaryData"],
-        _ => return None,
-    };
-    fields.iter().find_map(|field| {
-        object[field].as_object().into_iter().flatten().find_map(|(key, value)| {
-            let text = value.as_str().unwrap_or_default();
-            STANDARD.decode(text).is_err().then(|| format!("{field}.{key} is not valid base64"))
-        })
-    })
+/// What a Secret of a type that Kubernetes knows must hold.
+fn secret_type(secret: &Value) -> Vec<FieldError> {
+    let data = &secret["data"];
+    let required = |key: &str| data.get(key).is_none().then(|| FieldError::required(format!("data[{key}]"), ""));
+    match secret["type"].as_str().unwrap_or_default() {
+        "kubernetes.io/tls" => ["tls.crt", "tls.key"].into_iter().filter_map(required).collect(),
+        "kubernetes.io/ssh-auth" => required("ssh-privatekey").into_iter().collect(),
+        "kubernetes.io/basic-auth" if data.get("username").is_none() && data.get("password").is_none() => {
+            ["username", "password"].into_iter().filter_map(required).collect()
+        }
+        "kubernetes.io/service-account-token" => {
+            const NAME: &str = "kubernetes.io/service-account.name";
+            let named = secret["metadata"]["annotations"][NAME].as_str().is_some_and(|n| !n.is_empty());
+            let field = format!("metadata.annotations[{NAME}]");
+            if named { Vec::new() } else { vec![FieldError::required(field, "")] }
+        }
+        kind @ ("kubernetes.io/dockerconfigjson" | "kubernetes.io/dockercfg") => {
+            let key = if kind.ends_with("json") { ".dockerconfigjson" } else { ".dockercfg" };
+            let Some(text) = data[key].as_str() else { return required(key).into_iter().collect() };
+            let bytes = STANDARD.decode(text).unwrap_or_default();
+            let why = crate::server::decode::json(&bytes).err();
+            let shown = "<secret contents redacted>";
+            why.map(|why| FieldError::invalid(format!("data[{key}]"), shown, why)).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn bad_key(key: &str) -> Option<&'static str> {
@@ -87,7 +107,7 @@ fn bad_key(key: &str) -> Option<&'static str> {
         "." => Some("must not be '.'"),
         ".." => Some("must not be '..'"),
         _ if key.starts_with("..") => Some("must not start with '..'"),
-        _ if key.len() > 253 => Some("must be no more than 253 bytes"),
+        _ if key.len() > 253 => Some("must be no more than 253 characters"),
         _ if key.is_empty() || !key.chars().all(legal) => Some(KEY),
         _ => None,
     }

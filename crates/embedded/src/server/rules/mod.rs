@@ -4,10 +4,12 @@ mod crd;
 mod data;
 mod event;
 mod pod;
+mod pod_checks;
+mod roles;
 
 pub use crd::{custom_resources, established};
-pub use data::bad_encoding;
 pub use event::{to_core, to_events};
+pub use pod::{name_account, use_account};
 
 use serde_json::{Value, json};
 
@@ -19,17 +21,11 @@ use crate::server::object;
 pub fn prepare_create(resource: &Resource, object: &mut Value, node: Option<&str>) {
     match resource.rules {
         Rules::Namespace => {
-            let name = object::meta(object, "name").to_owned();
-            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
+            name_label(object);
             object["spec"]["finalizers"] = json!(["kubernetes"]);
             object["status"] = json!({"phase": "Active"});
         }
-        Rules::Secret => data::secret_defaults(object),
-        Rules::Pod => {
-            pod::defaults(object);
-            pod::admit(object, node);
-        }
-        Rules::Crd => crd::defaults(object),
+        Rules::Pod => pod::admit(object, node),
         Rules::Custom if resource.status => {
             drop_field(object, "status");
         }
@@ -44,17 +40,27 @@ pub fn initial_status(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Fills in defaults on an object that is updated.
-pub fn prepare_update(resource: &Resource, object: &mut Value) {
+/// Fills in the defaults of the kind, wherever an object of it is read.
+pub fn defaults(resource: &Resource, object: &mut Value) {
     match resource.rules {
-        Rules::Namespace => {
-            let name = object::meta(object, "name").to_owned();
-            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
-        }
         Rules::Secret => data::secret_defaults(object),
         Rules::Pod => pod::defaults(object),
         Rules::Crd => crd::defaults(object),
+        Rules::Namespace if !object::meta(object, "name").is_empty() => name_label(object),
+        Rules::Role => roles::defaults(resource, object),
         _ => {}
+    }
+}
+
+fn name_label(namespace: &mut Value) {
+    let name = object::meta(namespace, "name").to_owned();
+    namespace["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
+}
+
+/// Fills in what an object that is updated must have.
+pub fn prepare_update(resource: &Resource, object: &mut Value) {
+    if resource.rules == Rules::Namespace {
+        name_label(object);
     }
 }
 
@@ -62,10 +68,11 @@ pub fn prepare_update(resource: &Resource, object: &mut Value) {
 pub fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     match resource.rules {
         Rules::ConfigMap | Rules::Secret => data::validate(resource.rules, object, old),
-        Rules::Pod => pod::validate(object, old),
+        Rules::Pod => pod_checks::validate(object, old),
         Rules::Crd => crd::validate(object, old),
         Rules::Lease => lease(object),
-        Rules::Event => event::validate(resource, object),
+        Rules::Event => event::validate(resource, object, old),
+        Rules::Role => roles::validate(resource, object, old),
         _ => Vec::new(),
     }
 }

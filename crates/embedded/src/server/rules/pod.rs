@@ -2,9 +2,6 @@
 
 use serde_json::{Value, json};
 
-use crate::schema::error::FieldError;
-use crate::server::meta::bad_label;
-
 /// Sets a field that is not there.
 fn default(object: &mut Value, key: &str, value: Value) {
     if let Some(map) = object.as_object_mut() {
@@ -39,10 +36,20 @@ pub fn defaults(object: &mut Value) {
     for volume in each(spec, "volumes") {
         volume_defaults(volume);
     }
+    if let Some(status) = object.get_mut("status") {
+        status_defaults(status);
+    }
 }
 
 fn container_defaults(container: &mut Value) {
     default(container, "resources", json!({}));
+    // What is limited is asked for, unless something else is.
+    let limits = container["resources"]["limits"].as_object().cloned().unwrap_or_default();
+    for (resource, quantity) in limits {
+        if container["resources"]["requests"].get(&resource).is_none() {
+            container["resources"]["requests"][resource] = quantity;
+        }
+    }
     default(container, "terminationMessagePath", "/dev/termination-log".into());
     default(container, "terminationMessagePolicy", "File".into());
     let image = container["image"].as_str().unwrap_or_default();
@@ -64,6 +71,27 @@ fn container_defaults(container: &mut Value) {
             {
                 default(probe, key, value.into());
             }
+            if let Some(action) = probe.get_mut("httpGet").filter(|a| a.is_object()) {
+                default(action, "path", "/".into());
+                default(action, "scheme", "HTTP".into());
+            }
+        }
+    }
+}
+
+/// Fields of the status that are always there, known or not.
+fn status_defaults(status: &mut Value) {
+    for condition in each(status, "conditions") {
+        if let Some(map) = condition.as_object_mut() {
+            for key in ["lastProbeTime", "lastTransitionTime"] {
+                map.entry(key).or_insert(Value::Null);
+            }
+        }
+    }
+    for key in ["containerStatuses", "initContainerStatuses"] {
+        for container in each(status, key) {
+            default(container, "state", json!({}));
+            default(container, "lastState", json!({}));
         }
     }
 }
@@ -91,9 +119,9 @@ fn volume_defaults(volume: &mut Value) {
 /// What admission adds on creation: an account, priority, tolerations, and the node, since there is only one.
 pub fn admit(object: &mut Value, node: Option<&str>) {
     let spec = &mut object["spec"];
-    let account = spec["serviceAccountName"].as_str().filter(|s| !s.is_empty()).unwrap_or("default").to_owned();
-    spec["serviceAccountName"] = account.as_str().into();
-    spec["serviceAccount"] = account.into();
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0) {
+        spec["terminationGracePeriodSeconds"] = 1.into();
+    }
     default(spec, "preemptionPolicy", "PreemptLowerPriority".into());
     default(spec, "priority", 0.into());
     let mut tolerations = spec["tolerations"].as_array().cloned().unwrap_or_default();
@@ -111,6 +139,57 @@ pub fn admit(object: &mut Value, node: Option<&str>) {
     object["status"] = json!({"phase": "Pending", "qosClass": class});
 }
 
+/// The account that a pod runs as: the namespace's own unless it names one.
+pub fn name_account(object: &mut Value) -> String {
+    let spec = &mut object["spec"];
+    let account = spec["serviceAccountName"].as_str().filter(|s| !s.is_empty()).unwrap_or("default").to_owned();
+    spec["serviceAccountName"] = account.as_str().into();
+    spec["serviceAccount"] = account.as_str().into();
+    account
+}
+
+/// Where a pod's programs look for the token of their account.
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Gives a pod what its account is: the account's token, as a volume in every container, and the secrets that its
+/// images are pulled with.
+pub fn use_account(object: &mut Value, account: &Value) {
+    let spec = &mut object["spec"];
+    let pulls = &account["imagePullSecrets"];
+    if spec["imagePullSecrets"].as_array().is_none_or(Vec::is_empty) && pulls.as_array().is_some_and(|p| !p.is_empty())
+    {
+        spec["imagePullSecrets"] = pulls.clone();
+    }
+    let wanted = spec["automountServiceAccountToken"].as_bool();
+    if !wanted.or(account["automountServiceAccountToken"].as_bool()).unwrap_or(true) {
+        return;
+    }
+    let name = crate::server::meta::generate_name("kube-api-access-");
+    let mut used = false;
+    for key in ["initContainers", "containers"] {
+        for container in each(spec, key) {
+            let mut mounts = container["volumeMounts"].as_array().cloned().unwrap_or_default();
+            if mounts.iter().any(|m| m["mountPath"] == TOKEN_PATH) {
+                continue;
+            }
+            used = true;
+            mounts.push(json!({"name": name, "readOnly": true, "mountPath": TOKEN_PATH}));
+            container["volumeMounts"] = mounts.into();
+        }
+    }
+    if used {
+        let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+        volumes.push(json!({"name": name, "projected": {"defaultMode": 420, "sources": [
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [
+                {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+            ]}},
+        ]}}));
+        spec["volumes"] = volumes.into();
+    }
+}
+
 fn quality(spec: &Value) -> &'static str {
     let all = || ["containers", "initContainers"].iter().flat_map(|k| spec[k].as_array().into_iter().flatten());
     let some =
@@ -125,80 +204,4 @@ fn quality(spec: &Value) -> &'static str {
         (true, true) => "Guaranteed",
         (true, false) => "Burstable",
     }
-}
-
-/// What is wrong with a pod, and what an update may not change.
-pub fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let spec = &object["spec"];
-    let containers = spec["containers"].as_array().map_or(&[][..], Vec::as_slice);
-    if containers.is_empty() {
-        errors.push(FieldError::required("spec.containers", ""));
-    }
-    let mut names: Vec<&str> = Vec::new();
-    for (list, key) in [
-        (containers, "containers"),
-        (spec["initContainers"].as_array().map_or(&[][..], Vec::as_slice), "initContainers"),
-    ] {
-        for (at, container) in list.iter().enumerate() {
-            let path = format!("spec.{key}[{at}]");
-            let name = container["name"].as_str().unwrap_or_default();
-            if name.is_empty() {
-                errors.push(FieldError::required(format!("{path}.name"), ""));
-            } else if let Some(why) = bad_label(name) {
-                errors.push(FieldError::invalid(format!("{path}.name"), name, why));
-            } else if names.contains(&name) {
-                errors.push(FieldError::duplicate(format!("{path}.name"), name));
-            }
-            names.push(name);
-            if container["image"].as_str().unwrap_or_default().is_empty() && old.is_none() {
-                errors.push(FieldError::required(format!("{path}.image"), ""));
-            }
-            errors.extend(mounts(spec, container, &path));
-        }
-    }
-    let policy = spec["restartPolicy"].as_str().unwrap_or_default();
-    if !["Always", "OnFailure", "Never"].contains(&policy) {
-        errors.push(FieldError::not_supported("spec.restartPolicy", policy, &["Always", "OnFailure", "Never"]));
-    }
-    if let Some(old) = old
-        && frozen(spec) != frozen(&old["spec"])
-    {
-        errors.push(FieldError::forbidden(
-            "spec",
-            "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
-        ));
-    }
-    errors
-}
-
-fn mounts(spec: &Value, container: &Value, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (at, mount) in container["volumeMounts"].as_array().into_iter().flatten().enumerate() {
-        let path = format!("{path}.volumeMounts[{at}]");
-        let name = mount["name"].as_str().unwrap_or_default();
-        if !spec["volumes"].as_array().into_iter().flatten().any(|v| v["name"] == name) {
-            errors.push(FieldError::not_found(format!("{path}.name"), name));
-        }
-        if mount["mountPath"].as_str().unwrap_or_default().is_empty() {
-            errors.push(FieldError::required(format!("{path}.mountPath"), ""));
-        }
-    }
-    errors
-}
-
-/// The part of a pod's spec that never changes.
-fn frozen(spec: &Value) -> Value {
-    let mut spec = spec.clone();
-    if let Some(map) = spec.as_object_mut() {
-        for key in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "nodeName"] {
-            map.remove(key);
-        }
-    }
-    for key in ["containers", "initContainers"] {
-        for container in each(&mut spec, key) {
-            container["image"] = Value::Null;
-        }
-    }
-    spec
 }

@@ -1,0 +1,82 @@
+//! `knoll stack list`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use knoll_api::Stack;
+use knoll_api::names::condition;
+use knoll_api::stack::StackPhase;
+use knoll_core::conditions;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+
+use super::short;
+use crate::connect::{Connection, Explain};
+use crate::output::table::{Cell, Table, Tone};
+use crate::output::{self, OutputArgs, time};
+use crate::workspace::Place;
+
+/// The arguments of `knoll stack list`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Those of every namespace
+    #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES")]
+    all_namespaces: bool,
+}
+
+/// Lists the Stacks.
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let place = Place::find(&args.connection.or(outer)).await?;
+    let api = if args.all_namespaces { Api::all(place.cluster.client.clone()) } else { place.api::<Stack>() };
+    let list = api.list(&ListParams::default()).await.explain(&place.cluster, "cannot list the stacks")?.items;
+    let nothing = match args.all_namespaces {
+        true => "There are no stacks in any namespace; `kubectl apply` makes one.".to_owned(),
+        false => format!("There are no stacks in namespace `{}`; `kubectl apply` makes one.", place.namespace),
+    };
+    output::list(&list, args.output.output, &nothing, |wide| table(&list, args.all_namespaces, wide, Timestamp::now()))
+}
+
+fn table(list: &[Stack], namespaces: bool, wide: bool, now: Timestamp) -> Table {
+    let mut head = Vec::new();
+    head.extend(namespaces.then_some("NAMESPACE"));
+    head.extend(["NAME", "READY", "PHASE", "REVISION", "PENDING", "DRIFTED", "LAST RUN", "AGE"]);
+    head.extend(wide.then_some("MESSAGE"));
+    let mut table = Table::new(&head);
+    for stack in list {
+        let status = stack.status.clone().unwrap_or_default();
+        let said = |kind: &str| conditions::find(&status.conditions, kind);
+        let mut row: Vec<Cell> = Vec::new();
+        row.extend(namespaces.then(|| stack.namespace().unwrap_or_default().into()));
+        row.extend([
+            stack.name_any().into(),
+            said(condition::READY).map_or("Unknown", |ready| ready.status.as_str()).to_owned().into(),
+            Cell::new(status.phase.as_str(), tone(status.phase)),
+            short(status.revision.as_deref()).into(),
+            short(status.pending_revision.as_deref()).into(),
+            said(condition::DRIFTED).map(|drifted| drifted.status.clone()).unwrap_or_default().into(),
+            status.last_run.clone().unwrap_or_default().into(),
+            time::age(stack.metadata.creation_timestamp.as_ref(), now).into(),
+        ]);
+        if wide {
+            row.push(said(condition::READY).map(|ready| ready.message.clone()).unwrap_or_default().into());
+        }
+        table.row(row);
+    }
+    table
+}
+
+/// What a phase looks like.
+pub fn tone(phase: StackPhase) -> Tone {
+    match phase {
+        StackPhase::Pending => Tone::Quiet,
+        StackPhase::Ready => Tone::Good,
+        StackPhase::Running | StackPhase::Destroying | StackPhase::Rollback => Tone::Busy,
+        StackPhase::Waiting | StackPhase::Review | StackPhase::Retrying | StackPhase::Suspended => Tone::Waits,
+        StackPhase::Held | StackPhase::Reverted | StackPhase::Failure => Tone::Bad,
+    }
+}

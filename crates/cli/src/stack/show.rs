@@ -1,0 +1,69 @@
+//! `knoll stack show`.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use knoll_api::Stack;
+use knoll_api::names::condition;
+use knoll_core::conditions;
+use knoll_core::stack::needs;
+use kube::ResourceExt;
+
+use super::{get, short};
+use crate::connect::Connection;
+use crate::output::{self, OutputArgs, time};
+use crate::workspace::Place;
+
+/// The arguments of `knoll stack show`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Its name
+    #[arg(add = crate::complete::stacks())]
+    name: String,
+}
+
+/// Shows one Stack.
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let place = Place::find(&args.connection.or(outer)).await?;
+    let stack = get(&place, &args.name).await?;
+    output::one(&stack, args.output.output, |_| text(&stack, Timestamp::now()))
+}
+
+fn text(stack: &Stack, now: Timestamp) -> String {
+    let status = stack.status.clone().unwrap_or_default();
+    let mut out = String::new();
+    let mut field = |label: &str, value: &str| {
+        if !value.is_empty() {
+            let _ = writeln!(out, "{:<14}{value}", format!("{label}:"));
+        }
+    };
+    let said = |kind: &str| conditions::find(&status.conditions, kind);
+    let message =
+        |kind: &str| said(kind).map(|found| found.message.replace('\n', "\n              ")).unwrap_or_default();
+    field("Stack", &stack.name_any());
+    field("Namespace", &stack.namespace().unwrap_or_default());
+    field("Age", &time::age(stack.metadata.creation_timestamp.as_ref(), now));
+    field("Phase", status.phase.as_str());
+    field("Ready", said(condition::READY).map_or("Unknown", |ready| ready.status.as_str()));
+    field("Message", &message(condition::READY));
+    field("Revision", &short(status.revision.as_deref()));
+    field("Pending", &short(status.pending_revision.as_deref()));
+    field("Applied", &status.applied_at.as_ref().map(|at| time::moment(at.0)).unwrap_or_default());
+    field("Last run", status.last_run.as_deref().unwrap_or_default());
+    field("Needs", &needs(stack).into_iter().collect::<Vec<_>>().join(", "));
+    field("Drifted", said(condition::DRIFTED).map(|drifted| drifted.status.as_str()).unwrap_or_default());
+    field("Drift", &message(condition::DRIFTED));
+    if !status.outputs.is_empty() {
+        let _ = writeln!(out, "Outputs:");
+        for (name, value) in &status.outputs {
+            let _ = writeln!(out, "  {name} = {value}");
+        }
+    }
+    out
+}

@@ -1,0 +1,141 @@
+//! `knoll state diff`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use owo_colors::OwoColorize;
+use serde_json::Value;
+
+use super::pull;
+use crate::connect::Connection;
+use crate::workspace::{Place, WorkspaceArg};
+use crate::{output, style};
+
+/// The arguments of `knoll state diff`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    workspace: WorkspaceArg,
+    /// The serial of the older state
+    a: u64,
+    /// The serial of the newer one [default: the current state]
+    b: Option<u64>,
+}
+
+/// Prints what differs between two states. The exit code is 1 when something does, as with diff.
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let place = Place::find(&args.connection.or(outer)).await?;
+    let workspace = place.workspace_name(&args.workspace)?;
+    let read = async |serial| {
+        let bytes = pull::read(&place, &workspace, serial).await?;
+        let state: Value = serde_json::from_slice(&bytes).context("the state cannot be read")?;
+        anyhow::Ok(state)
+    };
+    let (before, after) = (read(Some(args.a)).await?, read(args.b).await?);
+    let text = compare(&before, &after, style::stdout_is_coloured());
+    output::print(&text)?;
+    Ok(if text.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The resources and outputs that differ, with the lines that do.
+fn compare(before: &Value, after: &Value, colour: bool) -> String {
+    let (old, new) = (parts(before), parts(after));
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let mut out = String::new();
+    for name in names {
+        let lines = |part: Option<&Value>| {
+            part.and_then(|part| serde_json::to_string_pretty(part).ok()).map(|text| text + "\n").unwrap_or_default()
+        };
+        let (old, new) = (old.get(name), new.get(name));
+        if old == new {
+            continue;
+        }
+        let sign = match (old, new) {
+            (None, _) => '+',
+            (_, None) => '-',
+            _ => '~',
+        };
+        let _ = writeln!(out, "{sign} {name}");
+        let (old, new) = (lines(old), lines(new));
+        for change in similar::TextDiff::from_lines(&old, &new).iter_all_changes() {
+            let line = change.value().trim_end_matches('\n');
+            let _ = match (change.tag(), colour) {
+                (similar::ChangeTag::Equal, _) => continue,
+                (similar::ChangeTag::Delete, true) => writeln!(out, "    {}", format!("- {line}").red()),
+                (similar::ChangeTag::Insert, true) => writeln!(out, "    {}", format!("+ {line}").green()),
+                (similar::ChangeTag::Delete, false) => writeln!(out, "    - {line}"),
+                (similar::ChangeTag::Insert, false) => writeln!(out, "    + {line}"),
+            };
+        }
+    }
+    out
+}
+
+/// The attributes of every resource instance and the values of the outputs; sensitive ones are left out.
+fn parts(state: &Value) -> BTreeMap<String, Value> {
+    let mut parts = BTreeMap::new();
+    for resource in state["resources"].as_array().into_iter().flatten() {
+        let text = |key: &str| resource[key].as_str().unwrap_or_default();
+        let module = resource["module"].as_str().map(|module| format!("{module}.")).unwrap_or_default();
+        let data = if text("mode") == "data" { "data." } else { "" };
+        for instance in resource["instances"].as_array().into_iter().flatten() {
+            let key = match &instance["index_key"] {
+                Value::Null => String::new(),
+                key => format!("[{key}]"),
+            };
+            let address = format!("{module}{data}{}.{}{key}", text("type"), text("name"));
+            parts.insert(address, without_secrets(instance));
+        }
+    }
+    for (name, value) in state["outputs"].as_object().into_iter().flatten() {
+        let sensitive = value["sensitive"].as_bool().unwrap_or_default();
+        let shown = if sensitive { Value::from("(sensitive value)") } else { value["value"].clone() };
+        parts.insert(format!("output.{name}"), shown);
+    }
+    parts
+}
+
+/// The attributes of an instance; those that terraform knows to be sensitive are named only.
+fn without_secrets(instance: &Value) -> Value {
+    let mut attributes = instance["attributes"].clone();
+    for path in instance["sensitive_attributes"].as_array().into_iter().flatten() {
+        let first = path.as_array().and_then(|steps| steps.first()).unwrap_or(path);
+        if let Some(field) = first["value"].as_str().and_then(|name| attributes.get_mut(name)) {
+            *field = "(sensitive value)".into();
+        }
+    }
+    attributes
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn state(size: u32, secret: &str, more: bool) -> Value {
+        let mut resources = vec![json!({"mode": "managed", "type": "a", "name": "b", "instances": [{
+            "attributes": {"size": size, "password": secret},
+            "sensitive_attributes": [[{"type": "get_attr", "value": "password"}]],
+        }]})];
+        if more {
+            resources.push(json!({"module": "module.m", "mode": "data", "type": "c", "name": "d",
+                "instances": [{"index_key": 0, "attributes": {"x": 1}}]}));
+        }
+        json!({"resources": resources, "outputs": {"o": {"value": secret, "sensitive": true}, "size": {"value": size}}})
+    }
+
+    #[test]
+    fn what_differs_is_shown_and_secrets_are_not() {
+        let text = compare(&state(1, "old-secret", false), &state(2, "new-secret", true), false);
+        let expect = "~ a.b\n    -   \"size\": 1\n    +   \"size\": 2\n\
+                      + module.m.data.c.d[0]\n    + {\n    +   \"x\": 1\n    + }\n\
+                      ~ output.size\n    - 1\n    + 2\n";
+        assert_eq!(text, expect);
+        assert_eq!(compare(&state(1, "a", false), &state(1, "a", false), false), "");
+    }
+}

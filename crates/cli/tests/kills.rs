@@ -1,0 +1,269 @@
+//! Whatever is killed while terraform applies: the run says what happened, the next one starts by itself, and the state
+//! has every resource that terraform had recorded.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod world;
+
+use futures::future::join_all;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::core::v1::Pod;
+use knoll_api::Approval;
+use knoll_api::run::{RunPhase, RunStatus};
+use knoll_api::step::StepName;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::json;
+use world::{Place, WAIT, World, inline, processes, reason, with_module, within};
+
+/// `a` is there at once, `b` takes its time.
+const SLOW: &str = r#"
+resource "terraform_data" "a" { input = "kept" }
+resource "terraform_data" "b" {
+  depends_on = [terraform_data.a]
+  provisioner "local-exec" { command = "exec sleep 600" }
+}
+"#;
+/// The same, where `b` takes no time.
+const QUICK: &str = "resource \"terraform_data\" \"a\" { input = \"kept\" }\nresource \"terraform_data\" \"b\" {}\n";
+/// How often each is done.
+const TIMES: usize = 3;
+
+/// Starts a run that hangs once `a` is recorded, lets another one wait behind it, and kills.
+async fn killed(place: &Place, kill: impl AsyncFnOnce(&Pod)) -> RunStatus {
+    place.apply("victim", SLOW).await;
+    place.recorded("w", "a").await;
+    place.apply("next", QUICK).await;
+    kill(&place.pod("victim").await).await;
+    place.ended("victim").await
+}
+
+/// What holds after every kill.
+async fn recovered(place: &Place) {
+    let next = place.succeeded("next").await;
+    let plan = next.plan.unwrap();
+    let created: Vec<&str> = plan.resources.iter().map(|resource| resource.address.as_str()).collect();
+    assert!(!created.contains(&"terraform_data.a"), "{}: what was recorded is planned again", place.namespace);
+    let mut resources = place.resources("w").await;
+    resources.sort();
+    assert_eq!(resources, ["terraform_data.a", "terraform_data.b"], "{}", place.namespace);
+    assert_eq!(place.idle("w").await.state.unwrap().resources, 2);
+}
+
+async fn check(world: &World, name: &str, kill: impl AsyncFn(&Place, &Pod), expect: (RunPhase, &str), says: &str) {
+    for round in 0..TIMES {
+        let place = world.place(&format!("{name}-{round}")).await;
+        let status = killed(&place, async |pod| kill(&place, pod).await).await;
+        let (why, message) = reason(&status);
+        assert_eq!((status.phase, why.as_str()), expect, "{name}: {message}");
+        assert!(message.contains(says), "{name}: `{message}` does not say `{says}`");
+        assert!(status.steps.iter().all(|step| step.state.is_finished()), "{name}: {:?}", status.steps);
+        recovered(&place).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_deleted_fails_its_run_and_nothing_else() {
+    let world = World::start().await;
+    let forced = async |place: &Place, pod: &Pod| {
+        let name = pod.metadata.name.as_deref().unwrap();
+        place.api::<Pod>().delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+    };
+    check(&world, "forced", forced, (RunPhase::Failed, "PodDeleted"), "The pod was deleted").await;
+    let gently = async |place: &Place, pod: &Pod| {
+        place.api::<Pod>().delete(pod.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await.unwrap();
+    };
+    check(&world, "gently", gently, (RunPhase::Failed, "PodDeleted"), "what it did is in the state").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_is_killed_fails_its_run_and_nothing_else() {
+    let world = World::start().await;
+    let terraform = async |_: &Place, pod: &Pod| {
+        processes(pod).iter().filter(|process| process.is_terraform()).for_each(|process| process.kill());
+    };
+    check(&world, "terraform", terraform, (RunPhase::Failed, "StepFailed"), "signal 9").await;
+    let runner = async |_: &Place, pod: &Pod| {
+        processes(pod).iter().filter(|process| process.is_runner()).for_each(|process| process.kill());
+        let alone = async {
+            while processes(pod).iter().any(|process| process.is_terraform()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        within("terraform goes with its runner", alone).await;
+    };
+    check(&world, "runner", runner, (RunPhase::Failed, "RunnerLost"), "signal 9").await;
+    let everything = async |_: &Place, pod: &Pod| processes(pod).iter().for_each(|process| process.kill());
+    check(&world, "everything", everything, (RunPhase::Failed, "RunnerLost"), "").await;
+}
+
+/// The container's own limit is what counts on another cluster.
+mod embedded {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_is_killed_for_want_of_memory_is_named() {
+        // Only root can make a control group, and only the older kind is made in this way.
+        let groups = std::path::Path::new("/sys/fs/cgroup/memory");
+        let own = groups.join(format!("knoll-test-{}", std::process::id()));
+        if !groups.join("memory.limit_in_bytes").exists() || std::fs::create_dir(&own).is_err() {
+            eprintln!("skipped: this machine lets nobody make a control group for memory");
+            return;
+        }
+        std::fs::write(own.join("memory.limit_in_bytes"), "96M").unwrap();
+        let world = World::start().await;
+        let place = world.place("memory").await;
+        place.workspace("w2", json!({})).await;
+        // The runner, and all that it starts from then on, has little memory; terraform asks for much.
+        let little = format!("echo $PPID > {0}/tasks && echo $$ > {0}/tasks", own.display());
+        let hooks = json!([{"name": "little", "step": "pre-plan", "script": little}]);
+        let hungry = r#"
+locals { much = [for n in range(2000000) : "${n} and more of it, so that it does not fit"] }
+output "much" { value = length(join("", local.much)) }
+"#;
+        place.run("hungry", with_module(hungry, json!({"hooks": hooks}))).await;
+        let status = place.ended("hungry").await;
+        let _ = std::fs::remove_dir(&own);
+        assert_eq!(reason(&status).0, "OOMKilled", "{:?}", reason(&status));
+        assert!(reason(&status).1.contains("pod.resources"), "{:?}", reason(&status));
+        assert!(place.events("hungry").await.contains(&"OOMKilled".to_owned()));
+        place.apply("next", QUICK).await;
+        place.succeeded("next").await;
+    }
+}
+
+/// Where a run is when everything but its pod is killed.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Created,
+    Starting,
+    Init,
+    Apply,
+    Review,
+    Approved,
+    Ended,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_phase_the_cluster_comes_back_and_every_run_ends_as_it_should() {
+    let mut world = World::start().await;
+    for at in [At::Created, At::Starting, At::Init, At::Apply, At::Review, At::Approved, At::Ended] {
+        let place = world.place(&format!("at-{}", format!("{at:?}").to_lowercase())).await;
+        // Before it ends, it waits where it is to be killed; a run that is reviewed or has ended waits nowhere.
+        let waits = if matches!(at, At::Apply) { WAIT } else { "true" };
+        let module = format!(
+            "resource \"terraform_data\" \"a\" {{ input = \"kept\" }}\nresource \"terraform_data\" \"b\" {{\n  depends_on = [terraform_data.a]\n  provisioner \"local-exec\" {{ command = \"{waits}\" }}\n}}\n"
+        );
+        let reviewed = matches!(at, At::Review | At::Approved);
+        let approval = if reviewed { "Manual" } else { "Auto" };
+        let hooks = match at {
+            At::Created | At::Starting | At::Init => json!([{"name": "slow", "step": "pre-init", "script": WAIT}]),
+            _ => json!([]),
+        };
+        place.run("r", with_module(&module, json!({"approval": approval, "hooks": hooks}))).await;
+        match at {
+            At::Created => {}
+            At::Starting => drop(place.until("r", "it starts", |status| status.pod_name.is_some()).await),
+            At::Init => {
+                let is = |status: &RunStatus| status.steps.iter().any(|step| step.name == StepName::PreInit);
+                place.until("r", "it initialises", is).await;
+            }
+            At::Apply => place.recorded("w", "a").await,
+            At::Review => drop(place.until("r", "it is reviewed", |status| status.phase == RunPhase::Review).await),
+            At::Approved => {
+                let status = place.until("r", "it is reviewed", |status| status.phase == RunPhase::Review).await;
+                approve(&place, &status).await;
+            }
+            At::Ended => drop(place.succeeded("r").await),
+        }
+        place.apply("next", QUICK).await;
+        world.kill().await;
+        world.revive().await;
+        let place = place.at(&world);
+        if matches!(at, At::Created | At::Starting | At::Init | At::Apply) {
+            place.until("r", "it has a pod", |status| status.pod_name.is_some()).await;
+            place.release("r").await;
+        }
+        if matches!(at, At::Review) {
+            let status = place.until("r", "it is reviewed", |status| status.phase == RunPhase::Review).await;
+            approve(&place, &status).await;
+        }
+        place.succeeded("r").await;
+        recovered(&place).await;
+    }
+}
+
+async fn approve(place: &Place, status: &RunStatus) {
+    let digest = status.review_digest.clone().unwrap();
+    let me =
+        kube::Api::all(place.client.clone()).create(&Default::default(), &SelfSubjectReview::default()).await.unwrap();
+    let by = me.status.and_then(|status| status.user_info?.username).unwrap_or_default();
+    let spec = json!({"run": "r", "digest": digest, "decision": "Approve", "by": by});
+    let approval: Approval = serde_json::from_value(json!({"metadata": {"name": "yes"}, "spec": spec})).unwrap();
+    place.api::<Approval>().create(&Default::default(), &approval).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
+    let world = World::start().await;
+    let place = world.place("queue").await;
+    let names: Vec<String> = (0..50).map(|number| format!("r{number:02}")).collect();
+    let module = |name: &str| {
+        format!(
+            "resource \"terraform_data\" \"a\" {{ input = \"{name}\" }}\noutput \"last\" {{ value = terraform_data.a.output }}\n"
+        )
+    };
+    let modules: Vec<String> = names.iter().map(|name| module(name)).collect();
+    // All fifty are there before the first of them can begin, so that their order is known.
+    place
+        .run(
+            "first",
+            with_module(&modules[0], json!({"hooks": [{"name": "wait", "step": "pre-init", "script": WAIT}]})),
+        )
+        .await;
+    place.until("first", "it holds the lock", |status| status.pod_name.is_some()).await;
+    join_all(names.iter().zip(&modules).map(|(name, module)| place.apply(name, module))).await;
+    let mut spec = inline(&modules[0]);
+    spec["operation"] = json!("plan");
+    place.run("beside", spec).await;
+    place.succeeded("beside").await;
+    assert_eq!(place.status("w").await.active.as_deref(), Some("first"), "the plan must not wait for the others");
+    place.release("first").await;
+    let ends = join_all(names.iter().map(|name| place.succeeded(name))).await;
+    // They began in the order in which they were created, and none before the one before it had ended.
+    let runs = kube::Api::<knoll_api::Run>::list(&place.api(), &Default::default()).await.unwrap();
+    let mut order: Vec<_> = runs.items.iter().filter(|run| names.contains(&run.name_any())).collect();
+    order.sort_by_key(|run| (run.metadata.creation_timestamp.clone().map(|time| time.0), run.metadata.name.clone()));
+    let times: Vec<_> = order
+        .iter()
+        .map(|run| run.status.as_ref().unwrap())
+        .map(|status| (status.started_at.clone().unwrap().0, status.finished_at.clone().unwrap().0))
+        .collect();
+    assert_eq!((ends.len(), times.len()), (50, 50));
+    assert!(times.windows(2).all(|pair| pair[0].1 <= pair[1].0), "two at a time, or out of order: {times:?}");
+    let last = order.last().unwrap().metadata.name.clone().unwrap();
+    assert_eq!(place.idle("w").await.outputs["last"], json!(last));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_workspaces_with_five_runs_each_all_end_with_the_right_state() {
+    let world = World::start().await;
+    let place = world.place("many").await;
+    let workspaces: Vec<String> = (0..20).map(|number| format!("w{number}")).collect();
+    join_all(workspaces.iter().map(|name| place.workspace(name, json!({})))).await;
+    let place = &place;
+    join_all(workspaces.iter().enumerate().map(|(number, workspace)| async move {
+        for round in 0..5 {
+            let module = format!("resource \"terraform_data\" \"a\" {{\n  count = {}\n  input = {number}\n}}\noutput \"sum\" {{ value = sum(terraform_data.a[*].output) }}\n", round + 1);
+            let mut spec = inline(&module);
+            spec["workspace"] = json!(workspace);
+            place.run(&format!("{workspace}-{round}"), spec).await;
+        }
+        for round in 0..5 {
+            place.succeeded(&format!("{workspace}-{round}")).await;
+        }
+        let status = place.idle(workspace).await;
+        assert_eq!(status.outputs["sum"], json!(number * 5), "{workspace}");
+        assert_eq!(status.state.unwrap().resources, 5, "{workspace}");
+    }))
+    .await;
+}

@@ -1,0 +1,53 @@
+//! What commands print, compared with what is written down in `tests/snapshots`.
+//!
+//! `KNOLL_UPDATE_SNAPSHOTS=1 cargo test -p knoll` writes it down anew.
+
+use std::path::PathBuf;
+
+use regex::Regex;
+
+use super::Home;
+
+/// Compares `text` with the snapshot of that name.
+#[track_caller]
+pub fn check(name: &str, text: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(format!("{name}.txt"));
+    if std::env::var_os("KNOLL_UPDATE_SNAPSHOTS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        return;
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    if known != text {
+        let diff = similar::TextDiff::from_lines(&known, text);
+        panic!("`{name}` has changed:\n{}", diff.unified_diff().header("written down", "now"));
+    }
+}
+
+/// A table whose columns are as wide as what differs in them: with columns of no width.
+pub fn narrow(text: &str) -> String {
+    let text = Regex::new(" {3,}").unwrap().replace_all(text, "   ");
+    Regex::new("(?m) +$").unwrap().replace_all(&text, "").into_owned()
+}
+
+/// `text` without what differs from one time to the next.
+pub fn settled(home: &Home, text: &str) -> String {
+    let folder = home.folder.path().canonicalize().unwrap().display().to_string();
+    let rules = [
+        (regex::escape(&folder), "/HOME"),
+        (r"127\.0\.0\.1:\d+".into(), "127.0.0.1:PORT"),
+        (r"\bnet-(plan|apply|destroy|output|sh)-[a-z0-9]{5}\b".into(), "net-$1-xxxxx"),
+        (r"sha256:[0-9a-f]+".into(), "sha256:..."),
+        (r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b".into(), "UUID"),
+        (r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.\dZ]*".into(), "TIME"),
+        (r"\b\d+(\.\d)?s\b".into(), "0s"),
+        (r"process \d+".into(), "process N"),
+        (r"Terraform v[\d.]+".into(), "Terraform VERSION"),
+        (r"(resourceVersion: )\S+".into(), "${1}N"),
+        (r"(uid: )\S+".into(), "${1}UID"),
+        (r"/tmp/net-\w{6}\.yaml".into(), "/tmp/net-xxxxxx.yaml"),
+    ];
+    rules
+        .iter()
+        .fold(text.to_owned(), |text, (pattern, by)| Regex::new(pattern).unwrap().replace_all(&text, *by).into_owned())
+}

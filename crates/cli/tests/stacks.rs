@@ -1,0 +1,160 @@
+//! Stacks with real terraform on an embedded cluster, from the user's side.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod knoll;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use knoll::{Home, PATIENCE};
+use serde_json::{Value, json};
+
+/// Calls kubectl on the cluster of this home.
+#[track_caller]
+fn kubectl(home: &Home, words: &[&str], input: Option<&Value>) -> String {
+    let mut command = Command::new("kubectl");
+    command.args(words).env_clear().envs(home.environment());
+    command.env("KUBECONFIG", home.folder.path().join("data/kubeconfig"));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    if let Some(input) = input {
+        stdin.write_all(input.to_string().as_bytes()).unwrap();
+    }
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "kubectl {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn apply(home: &Home, object: &Value) {
+    kubectl(home, &["apply", "-f", "-"], Some(object));
+}
+
+fn stack(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": name}, "spec": spec})
+}
+
+fn get(home: &Home, name: &str) -> Value {
+    serde_json::from_str(&kubectl(home, &["get", "stack", name, "-o", "json"], None)).unwrap()
+}
+
+/// Waits until a Stack is as it should be. Every look is a request of its own, so this never spins.
+#[track_caller]
+fn until(home: &Home, name: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let stack = get(home, name);
+        if is_so(&stack["status"]) {
+            return stack;
+        }
+        assert!(Instant::now() < deadline, "the stack `{name}` is never {what}: {:#}", stack["status"]);
+    }
+}
+
+#[track_caller]
+fn settled(home: &Home, name: &str, runs: u64) -> Value {
+    until(home, name, &format!("ready after {runs} runs"), |status| {
+        status["phase"] == "Ready" && status["settled"].as_u64() >= Some(runs)
+    })
+}
+
+fn decoded(home: &Home, secret: &str, key: &str) -> String {
+    let template = format!("go-template={{{{index .data \"{key}\" | base64decode}}}}");
+    kubectl(home, &["get", "secret", secret, "-o", &template], None)
+}
+
+const MODULE: &str = "variable \"size\" { type = number }\nvariable \"word\" {\n  type = string\n  sensitive = true\n}\nresource \"terraform_data\" \"a\" {\n  count = var.size\n  input = var.word\n}\noutput \"size\" { value = length(terraform_data.a) }\noutput \"word\" {\n  value = var.word\n  sensitive = true\n}\n";
+
+#[test]
+fn a_stack_follows_its_inputs_and_goes_without_a_trace() {
+    let home = Home::with_workspace();
+    let secret = |word: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "vars"}, "stringData": {"word": word, "size.tfvars": "size = 2\n"}});
+    let map = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "module"}, "data": {"main.tf": text}});
+    apply(&home, &secret("hunter2"));
+    apply(&home, &map(MODULE));
+    let spec = json!({
+        "source": {"configMap": {"name": "module"}},
+        "variablesFrom": [{"secretRef": {"name": "vars"}}],
+        "outputs": {"secretName": "out"},
+    });
+    apply(&home, &stack("demo", spec));
+    let first = settled(&home, "demo", 1);
+    assert_eq!(first["status"]["outputs"], json!({"size": 2}));
+    assert_eq!(decoded(&home, "out", "outputs.json"), r#"{"size":2,"word":"hunter2"}"#);
+    assert_eq!(decoded(&home, "out", "word"), "hunter2");
+
+    apply(&home, &secret("better"));
+    settled(&home, "demo", 2);
+    assert_eq!(decoded(&home, "out", "word"), "better");
+    apply(&home, &map(&MODULE.replace("count = var.size", "count = var.size + 1")));
+    let third = settled(&home, "demo", 3);
+    assert_eq!(third["status"]["outputs"], json!({"size": 3}));
+    let everything = kubectl(&home, &["get", "stacks,runs,workspaces,events", "-o", "json"], None);
+    assert!(!everything.contains("hunter2") && !everything.contains("better"), "a secret value is in an object");
+
+    let shown = home.ok(&["stack", "show", "demo"]);
+    assert!(shown.contains("Phase:        Ready") && shown.contains("size = 3"), "{shown}");
+    assert!(home.ok(&["stack", "list"]).contains("demo"));
+    home.ok(&["stack", "suspend", "demo"]);
+    apply(&home, &secret("suspended"));
+    until(&home, "demo", "suspended", |status| status["phase"] == "Suspended" && status["pendingRevision"].is_string());
+    home.ok(&["stack", "resume", "demo"]);
+    settled(&home, "demo", 4);
+    home.ok(&["stack", "apply", "demo"]);
+    settled(&home, "demo", 5);
+    assert!(home.fails(&["stack", "show", "nothing"]).contains("knoll stack list"));
+
+    // Everything that it came from is gone, and it is destroyed nevertheless.
+    kubectl(&home, &["delete", "configmap/module", "secret/vars"], None);
+    kubectl(&home, &["delete", "stack", "demo", "--timeout=60s"], None);
+    let left = kubectl(&home, &["get", "runs,workspaces,secrets", "-l", "knoll.dev/stack=demo", "-o", "name"], None);
+    let states = kubectl(&home, &["get", "secrets", "-l", "knoll.dev/workspace=demo", "-o", "name"], None);
+    assert_eq!((left.as_str(), states.as_str()), ("", ""));
+}
+
+#[test]
+fn outputs_of_one_stack_are_variables_of_another() {
+    let home = Home::with_workspace();
+    let base = |vpc: &str| {
+        let text = format!(
+            "output \"vpc\" {{\n  value = \"{vpc}\"\n  sensitive = true\n}}\nresource \"terraform_data\" \"a\" {{}}\n"
+        );
+        stack("base", json!({"source": {"inline": {"main.tf": text}}}))
+    };
+    let text = "variable \"id\" {}\nresource \"terraform_data\" \"a\" { input = var.id }\noutput \"id\" { value = nonsensitive(var.id) }\n";
+    let web = json!({
+        "source": {"inline": {"main.tf": text}},
+        "variablesFrom": [{"stackRef": {"name": "base", "outputs": {"id": "vpc"}}}],
+    });
+    apply(&home, &stack("web", web));
+    until(&home, "web", "waiting", |status| status["phase"] == "Waiting");
+    apply(&home, &base("vpc-1"));
+    assert_eq!(settled(&home, "web", 1)["status"]["outputs"], json!({"id": "vpc-1"}));
+    apply(&home, &base("vpc-2"));
+    assert_eq!(settled(&home, "web", 2)["status"]["outputs"], json!({"id": "vpc-2"}));
+    assert_eq!(home.ok(&["stack", "graph"]), "base (Ready)\n  web (Ready)\n");
+    kubectl(&home, &["delete", "stack", "base", "web", "--timeout=60s"], None);
+}
+
+#[test]
+fn a_broken_revision_is_rolled_back_and_its_reason_kept() {
+    let home = Home::with_workspace();
+    let text = "variable \"size\" {}\nresource \"terraform_data\" \"a\" {\n  input = var.size\n  lifecycle {\n    postcondition {\n      condition = self.output < 5\n      error_message = \"too much of it\"\n    }\n  }\n}\noutput \"size\" { value = terraform_data.a.output }\n";
+    let of = |size: u32| {
+        stack(
+            "net2",
+            json!({"source": {"inline": {"main.tf": text}}, "variables": {"size": size}, "onFailure": "Rollback"}),
+        )
+    };
+    apply(&home, &of(1));
+    settled(&home, "net2", 1);
+    apply(&home, &of(7));
+    let back = until(&home, "net2", "reverted", |status| status["phase"] == "Reverted");
+    let message = back["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Stalled").unwrap();
+    assert!(message["message"].as_str().unwrap().contains("net2-2-"), "{message}");
+    apply(&home, &of(2));
+    let ready = until(&home, "net2", "ready", |status| status["phase"] == "Ready");
+    assert_eq!(ready["status"]["outputs"], json!({"size": 2}));
+    kubectl(&home, &["delete", "stack", "net2", "--timeout=60s"], None);
+}

@@ -1,0 +1,382 @@
+//! A cluster with Knoll in it, seen through its API; namespaces of one's own; and the processes of pods, to be killed.
+//!
+//! It is the cluster that `KNOLL_E2E_KUBECONFIG` names, with Knoll installed, or else an embedded one of the test's own.
+//! What only works on an embedded one is in a module `embedded`, which `cargo xtask test` leaves out on the other.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::fmt::Debug;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
+use knoll_api::run::{RunPhase, RunStatus};
+use knoll_api::workspace::WorkspaceStatus;
+use knoll_api::{Run, Workspace};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, Config, Resource, ResourceExt};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// How long anything may take, on a machine that has other things to do.
+pub const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Where Knoll is installed.
+const SYSTEM: &str = "knoll-system";
+
+/// A cluster with Knoll in it.
+pub struct World {
+    pub folder: TempDir,
+    pub client: Client,
+    /// Another cluster than an embedded one in `folder`.
+    given: Option<PathBuf>,
+    /// What tells the namespaces of this test from those of others.
+    suffix: String,
+    places: Mutex<Vec<String>>,
+}
+
+impl World {
+    /// The given cluster, or a new one in a folder of its own.
+    pub async fn start() -> Self {
+        let given = std::env::var_os("KNOLL_E2E_KUBECONFIG").map(PathBuf::from);
+        let folder = tempfile::tempdir().unwrap();
+        if given.is_none() {
+            up(&folder);
+        }
+        World::seen(folder, given).await
+    }
+
+    async fn seen(folder: TempDir, given: Option<PathBuf>) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = client(&given.clone().unwrap_or_else(|| folder.path().join("data/kubeconfig"))).await;
+        let unique = folder.path().file_name().unwrap().to_string_lossy().replace('.', "").to_lowercase();
+        let suffix = if given.is_some() { format!("-{unique}") } else { String::new() };
+        World { folder, client, given, suffix, places: Mutex::default() }
+    }
+
+    /// A cluster whose terraform runs `script` first; `$BIN` is the folder it is in, where nothing else is.
+    pub async fn with_terraform(script: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let bin = folder.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        let search = std::env::var_os("PATH").unwrap_or_default();
+        let real = std::env::split_paths(&search).map(|folder| folder.join("terraform")).find(|file| file.is_file());
+        let (real, file) = (real.expect("terraform must be on the PATH"), bin.join("terraform"));
+        let text = format!("#!/bin/sh\nBIN={}\n{script}\nexec {} \"$@\"\n", bin.display(), real.display());
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        up(&folder);
+        World::seen(folder, None).await
+    }
+
+    /// Runs `knoll` on this cluster.
+    pub fn call(&self, words: &[&str]) -> Output {
+        call(&self.folder, &self.kubeconfig(), words)
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.given.clone().unwrap_or_else(|| self.folder.path().join("data/kubeconfig"))
+    }
+
+    /// Ends all of Knoll at once, except for the pods of runs; an embedded cluster ends with it.
+    pub async fn kill(&self) {
+        if self.given.is_some() {
+            let pods: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
+            let at_once = DeleteParams::default().grace_period(0);
+            drop(pods.delete_collection(&at_once, &ListParams::default()).await.unwrap());
+            return;
+        }
+        let pid = fs::read_to_string(self.folder.path().join("data/knoll.pid")).unwrap();
+        kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
+    }
+
+    /// Starts it again after [`World::kill`].
+    pub async fn revive(&mut self) {
+        if self.given.is_some() {
+            // Its Deployment makes a new one.
+            return;
+        }
+        let free = async {
+            // The system takes a moment to end a process: the folder is free when it has.
+            while self.call(&["status"]).status.success() {
+                tokio::task::yield_now().await;
+            }
+        };
+        within("the cluster has ended", free).await;
+        up(&self.folder);
+        self.client = client(&self.kubeconfig()).await;
+    }
+
+    /// A namespace, with the Workspace `w` in it.
+    pub async fn place(&self, name: &str) -> Place {
+        let name = format!("{name}{}", self.suffix);
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let namespace: Namespace = from(json!({"metadata": {"name": name}}));
+        api.create(&PostParams::default(), &namespace).await.unwrap();
+        self.places.lock().unwrap().push(name.clone());
+        let place = Place { client: self.client.clone(), namespace: name };
+        place.workspace("w", json!({})).await;
+        place
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.given.is_some() {
+            let mut kubectl = Command::new("kubectl");
+            kubectl.arg("--kubeconfig").arg(self.kubeconfig()).args(["delete", "namespace", "--wait=false"]);
+            let _ = kubectl.args(&*self.places.lock().unwrap()).output();
+            return;
+        }
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.folder.path().join("data/knoll.log")).unwrap_or_default();
+            let end: Vec<&str> = log.lines().rev().take(40).collect();
+            eprintln!("--- knoll.log\n{}", end.into_iter().rev().collect::<Vec<_>>().join("\n"));
+        }
+        self.call(&["down"]);
+    }
+}
+
+fn call(folder: &TempDir, kubeconfig: &Path, words: &[&str]) -> Output {
+    // A terraform of the test's own goes before the machine's.
+    let path = format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap_or_default());
+    Command::new(env!("CARGO_BIN_EXE_knoll"))
+        .args(words)
+        .env("KNOLL_DATA_DIR", folder.path().join("data"))
+        .env("KUBECONFIG", kubeconfig)
+        .env("PATH", path)
+        .env_remove("KNOLL_PORT")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn up(folder: &TempDir) {
+    let kubeconfig = folder.path().join("data/kubeconfig");
+    let output = call(folder, &kubeconfig, &["up", "--detach", "--port", "0"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn client(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// A namespace.
+#[derive(Clone)]
+pub struct Place {
+    pub client: Client,
+    pub namespace: String,
+}
+
+impl Place {
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The same place, after the cluster has come back.
+    pub fn at(&self, world: &World) -> Place {
+        Place { client: world.client.clone(), namespace: self.namespace.clone() }
+    }
+
+    pub async fn workspace(&self, name: &str, spec: Value) {
+        let workspace: Workspace = from(json!({"metadata": {"name": name}, "spec": spec}));
+        self.api().create(&PostParams::default(), &workspace).await.unwrap();
+    }
+
+    /// Creates a Run in the Workspace `w`; `spec` wins over what is usual.
+    pub async fn run(&self, name: &str, spec: Value) -> Run {
+        let mut whole = json!({"workspace": "w", "operation": "apply"});
+        json_patch_merge(&mut whole, &spec);
+        let run: Run = from(json!({"metadata": {"name": name}, "spec": whole}));
+        self.api().create(&PostParams::default(), &run).await.unwrap()
+    }
+
+    /// A Run that applies this module.
+    pub async fn apply(&self, name: &str, module: &str) -> Run {
+        self.run(name, inline(module)).await
+    }
+
+    /// Waits until the run is so.
+    pub async fn until(&self, name: &str, what: &str, wanted: impl Fn(&RunStatus) -> bool) -> RunStatus {
+        let is = |run: Option<&Run>| run.and_then(|run| run.status.as_ref()).is_some_and(&wanted);
+        let waited = tokio::time::timeout(PATIENCE, await_condition(self.api::<Run>(), name, is)).await;
+        match waited {
+            Ok(run) => run.unwrap().unwrap().status.unwrap(),
+            Err(_) => {
+                let run = self.api::<Run>().get_opt(name).await;
+                panic!("{}/{name}: {what}: {run:#?}", self.namespace)
+            }
+        }
+    }
+
+    pub async fn ended(&self, name: &str) -> RunStatus {
+        self.until(name, "it must end", |status| status.phase.is_finished()).await
+    }
+
+    /// Waits for the end of a run that must succeed.
+    pub async fn succeeded(&self, name: &str) -> RunStatus {
+        let status = self.ended(name).await;
+        assert_eq!(status.phase, RunPhase::Succeeded, "{}/{name}: {:?}", self.namespace, reason(&status));
+        status
+    }
+
+    pub async fn status(&self, workspace: &str) -> WorkspaceStatus {
+        self.api::<Workspace>().get(workspace).await.unwrap().status.unwrap_or_default()
+    }
+
+    /// Waits until the Workspace has let go of its lock and shows the state.
+    pub async fn idle(&self, workspace: &str) -> WorkspaceStatus {
+        let is = |found: Option<&Workspace>| {
+            found
+                .and_then(|found| found.status.as_ref())
+                .is_some_and(|status| status.active.is_none() && status.queue.is_empty())
+        };
+        let waited = tokio::time::timeout(PATIENCE, await_condition(self.api::<Workspace>(), workspace, is)).await;
+        waited.expect("the lock must be let go").unwrap().unwrap().status.unwrap()
+    }
+
+    /// The addresses of the resources in the state, read as a user would.
+    pub async fn resources(&self, workspace: &str) -> Vec<String> {
+        let state = knoll_hub::states::pull(&self.client, &self.namespace, workspace, None).await.unwrap();
+        let state: Value = state.map(|state| serde_json::from_slice(&state).unwrap()).unwrap_or_default();
+        let resources = state["resources"].as_array().cloned().unwrap_or_default();
+        resources.iter().map(|resource| format!("{}.{}", resource["type"], resource["name"]).replace('"', "")).collect()
+    }
+
+    /// Waits until the state has a resource of this name.
+    pub async fn recorded(&self, workspace: &str, name: &str) {
+        let recorded = async {
+            while !self.resources(workspace).await.iter().any(|resource| resource.ends_with(&format!(".{name}"))) {
+                tokio::task::yield_now().await;
+            }
+        };
+        within(&format!("{name} is in the state"), recorded).await;
+    }
+
+    /// Lets a run go on whose script is at [`WAIT`], wherever its pod is.
+    pub async fn release(&self, run: &str) {
+        let released = async {
+            let pod = self.pod(run).await;
+            loop {
+                let sleeps: Vec<Process> = processes(&pod).into_iter().filter(Process::is_sleep).collect();
+                sleeps.iter().for_each(Process::kill);
+                if !sleeps.is_empty() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        within(&format!("{run} waits and is released"), released).await;
+    }
+
+    pub async fn pod(&self, name: &str) -> Pod {
+        self.api::<Pod>().get(name).await.unwrap()
+    }
+
+    /// The reasons of all events on an object.
+    pub async fn events(&self, name: &str) -> Vec<String> {
+        let events = self.api::<Event>().list(&ListParams::default()).await.unwrap();
+        let about = events.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(name));
+        about.filter_map(|event| event.reason).collect()
+    }
+}
+
+/// A script that waits until it is [released](Place::release).
+pub const WAIT: &str = "sleep 3600 || true";
+
+/// The reason and the message of a run's `Ready`.
+pub fn reason(status: &RunStatus) -> (String, String) {
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    ready.map(|ready| (ready.reason.clone(), ready.message.clone())).unwrap_or_default()
+}
+
+pub fn inline(module: &str) -> Value {
+    json!({"source": {"inline": {"main.tf": module}}})
+}
+
+/// `spec` with that module.
+pub fn with_module(module: &str, spec: Value) -> Value {
+    let mut whole = inline(module);
+    json_patch_merge(&mut whole, &spec);
+    whole
+}
+
+fn json_patch_merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                json_patch_merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+fn from<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+pub async fn within<T: Debug>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(done) => done,
+        Err(_) => panic!("{what}: not in time"),
+    }
+}
+
+/// A process of a pod, wherever its containers run: its environment or its mounts name the pod's UID.
+#[derive(Debug)]
+pub struct Process {
+    pub pid: i32,
+    pub words: Vec<String>,
+}
+
+impl Process {
+    pub fn is_terraform(&self) -> bool {
+        self.words.first().is_some_and(|word| word.ends_with("terraform") || word.ends_with("tofu"))
+    }
+
+    pub fn is_runner(&self) -> bool {
+        self.words.iter().any(|word| word == "runner") && !self.words.iter().any(|word| word == "shim")
+    }
+
+    pub fn is_sleep(&self) -> bool {
+        self.words.iter().take(2).any(|word| word.ends_with("sleep"))
+    }
+
+    pub fn kill(&self) {
+        // It may have ended with another one.
+        let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
+    }
+}
+
+pub fn processes(pod: &Pod) -> Vec<Process> {
+    let uid = pod.uid().unwrap();
+    let names_it = |file: PathBuf| fs::read(file).is_ok_and(|text| String::from_utf8_lossy(&text).contains(&uid));
+    let numbers = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers
+        .filter_map(|pid: i32| {
+            let proc = PathBuf::from(format!("/proc/{pid}"));
+            let words = fs::read(proc.join("cmdline")).ok()?;
+            let words = String::from_utf8_lossy(&words);
+            let words: Vec<String> = words.split('\0').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+            let is_its = words.iter().any(|word| word.contains(&uid))
+                || names_it(proc.join("environ"))
+                || names_it(proc.join("mountinfo"));
+            is_its.then_some(Process { pid, words })
+        })
+        .collect()
+}

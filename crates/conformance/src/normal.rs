@@ -1,0 +1,286 @@
+//! Makes answers comparable: what must differ between two servers gets a name, the same name wherever it comes again.
+//!
+//! Uids, versions, generated names and tokens are named in the order in which a scenario first sees them, so an object
+//! that keeps its version where the other server gives it a new one is a difference. Times of today become `<time>`
+//! with as many digits as they had; times that a scenario wrote itself stay.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+use regex::{Captures, Regex};
+use serde_json::Value;
+
+fn pattern(text: &'static str) -> Regex {
+    // The patterns are constants that the tests below run.
+    Regex::new(text).unwrap_or_else(|e| unreachable!("{e}"))
+}
+
+static UID: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"));
+static TIME: LazyLock<Regex> = LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"));
+static TOKEN: LazyLock<Regex> = LazyLock::new(|| pattern(r"eyJ[\w-]+\.[\w-]+\.[\w-]+"));
+static NUMBER: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b\d+\b"));
+static PEM: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(?s)-----BEGIN CERTIFICATE-----.*-----END CERTIFICATE-----\n?"));
+/// An object that is quoted in a message: the order of its fields is that of a struct in Go.
+static PATCHED: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(?s)Invalid value: "(\{\\?".*\}|map\[.*\])": "#));
+static QUOTED: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)Invalid value: ([\[{].*[\]}]): "));
+/// What changed, as a comparison of structs in Go.
+static DIFF: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\n@@ -\d+,\d+ \+\d+,\d+ @@\n.*"));
+/// The volume that admission gives every pod has a name that is made up.
+static ACCESS: LazyLock<Regex> = LazyLock::new(|| pattern(r"kube-api-access-[a-z0-9]{5}\b"));
+
+/// The names that one scenario has given to what one server made up.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    uids: HashMap<String, String>,
+    versions: HashMap<String, String>,
+    generated: HashMap<String, String>,
+    /// What clients asked generated names to begin with.
+    bases: Vec<Regex>,
+    /// Texts that are this server's own, such as its issuer, and what stands for them.
+    own: Vec<(String, String)>,
+}
+
+impl Names {
+    /// Names this text wherever it comes.
+    pub fn own(&mut self, text: &str, name: &str) {
+        self.own.push((text.to_owned(), name.to_owned()));
+    }
+
+    /// Names that begin with this base and end with five letters of the server's choice are generated.
+    pub fn base(&mut self, base: &str) {
+        let cut: String = base.chars().take(58).collect();
+        if let Ok(form) = Regex::new(&format!("{}[bcdfghjklmnpqrstvwxz2456789]{{5}}\\b", regex::escape(&cut))) {
+            self.bases.push(form);
+        }
+    }
+
+    /// The comparable form of a value.
+    pub fn normalize(&mut self, value: &Value) -> Value {
+        self.learn(value);
+        let mut out = value.clone();
+        sort_causes(&mut out["body"]);
+        self.value(&mut out, "", false);
+        out
+    }
+
+    /// Generated names are found first: they may stand before the field that shows that they are generated.
+    fn learn(&mut self, value: &Value) {
+        match value {
+            Value::Object(map) => {
+                if let (Some(base), Some(name)) =
+                    (map.get("generateName").and_then(Value::as_str), map.get("name").and_then(Value::as_str))
+                    && name.starts_with(base)
+                    && name.len() > base.len()
+                {
+                    let next = format!("{base}<generated-{}>", self.generated.len() + 1);
+                    self.generated.entry(name.to_owned()).or_insert(next);
+                }
+                map.values().for_each(|v| self.learn(v));
+            }
+            Value::Array(items) => items.iter().for_each(|v| self.learn(v)),
+            _ => {}
+        }
+    }
+
+    fn value(&mut self, value: &mut Value, key: &str, in_list: bool) {
+        if let Value::Array(rules) = value
+            && matches!(key, "resourceRules" | "nonResourceRules")
+        {
+            // Roles are looked at in no particular order.
+            rules.sort_by_key(Value::to_string);
+        }
+        match value {
+            Value::Object(map) => {
+                // The version of a list is the server's own, which others move on.
+                let is_list = map.get("items").is_some_and(Value::is_array)
+                    || map.get("kind").and_then(Value::as_str) == Some("Table")
+                    || map.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List"));
+                let bookmark = map.get("type").and_then(Value::as_str) == Some("BOOKMARK");
+                for (key, mut inner) in std::mem::take(map) {
+                    self.value(&mut inner, &key, in_list || (is_list && key == "metadata"));
+                    if bookmark && let Some(version) = inner.pointer_mut("/metadata/resourceVersion") {
+                        *version = "<version>".into();
+                    }
+                    map.insert(self.text(&key), inner);
+                }
+            }
+            Value::Array(items) => {
+                items.iter_mut().for_each(|v| self.value(v, key, false));
+                if key == "managedFields" {
+                    // They are ordered by time, which one server may see pass where the other does not.
+                    items.sort_by_key(Value::to_string);
+                }
+            }
+            Value::String(text) => {
+                let new = match key {
+                    "resourceVersion" if in_list => "<version>".to_owned(),
+                    "resourceVersion" => self.version(text),
+                    "continue" if !text.is_empty() => "<continue>".to_owned(),
+                    _ => self.text(text),
+                };
+                *text = new;
+            }
+            _ => {}
+        }
+    }
+
+    fn version(&mut self, text: &str) -> String {
+        if text.parse::<u64>().is_err() || text == "0" || text == "1" {
+            return text.to_owned();
+        }
+        let next = format!("<version-{}>", self.versions.len() + 1);
+        self.versions.entry(text.to_owned()).or_insert(next).clone()
+    }
+
+    fn text(&mut self, text: &str) -> String {
+        let mut out = text.to_owned();
+        for (own, name) in &self.own {
+            out = out.replace(own, name);
+        }
+        for (name, named) in &self.generated {
+            out = out.replace(name, named);
+        }
+        for base in &self.bases {
+            out = base.replace_all(&out, "<generated>").into_owned();
+        }
+        out = PATCHED.replace_all(&out, "Invalid value: \"<object>\": ").into_owned();
+        out = QUOTED
+            .replace_all(&out, |found: &Captures<'_>| {
+                // Structs in Go are quoted in the order of their fields.
+                let sorted = serde_json::from_str::<Value>(&found[1]).map(|v| v.to_string());
+                format!("Invalid value: {}: ", sorted.unwrap_or_else(|_| found[1].to_owned()))
+            })
+            .into_owned();
+        let uids = &mut self.uids;
+        out = UID
+            .replace_all(&out, |found: &Captures<'_>| {
+                let next = format!("<uid-{}>", uids.len() + 1);
+                uids.entry(found[0].to_owned()).or_insert(next).clone()
+            })
+            .into_owned();
+        out = DIFF.replace_all(&out, "").into_owned();
+        out = TIME.replace_all(&out, |found: &Captures<'_>| time(found)).into_owned();
+        out = TOKEN.replace_all(&out, "<token>").into_owned();
+        out = PEM.replace_all(&out, "<certificate>").into_owned();
+        out = ACCESS.replace_all(&out, "kube-api-access-<generated>").into_owned();
+        let versions = &self.versions;
+        NUMBER
+            .replace_all(&out, |found: &Captures<'_>| {
+                versions.get(&found[0]).cloned().unwrap_or_else(|| found[0].to_owned())
+            })
+            .into_owned()
+    }
+}
+
+/// A real server looks at the fields of an object in no particular order, and tells what is wrong in that order.
+fn sort_causes(status: &mut Value) {
+    let Some(causes) = status.pointer("/details/causes").unwrap_or(&Value::Null).as_array().filter(|c| c.len() > 1)
+    else {
+        return;
+    };
+    let mut causes = causes.clone();
+    let text = |cause: &Value| {
+        let part = |key: &str| cause[key].as_str().unwrap_or_default().to_owned();
+        format!("{}: {}", part("field"), part("message"))
+    };
+    let told = |causes: &[Value]| format!("[{}]", causes.iter().map(text).collect::<Vec<_>>().join(", "));
+    let mut once: Vec<Value> = Vec::new();
+    causes.iter().for_each(|cause| {
+        if !once.contains(cause) {
+            once.push(cause.clone())
+        }
+    });
+    let before = told(&once);
+    causes.sort_by_key(text);
+    // Some fields are looked at more than once; the message tells what is wrong with them once.
+    causes.dedup();
+    if let Some(message) = status["message"].as_str().and_then(|m| m.strip_suffix(before.as_str())) {
+        status["message"] = format!("{message}{}", told(&causes)).into();
+    }
+    status["details"]["causes"] = causes.into();
+}
+
+fn time(found: &Captures<'_>) -> String {
+    let text = &found[0];
+    let Ok(time) = text.parse::<Timestamp>() else { return text.to_owned() };
+    let day = 24 * 3600;
+    if (Timestamp::now().as_second() - time.as_second()).abs() > day {
+        return text.to_owned();
+    }
+    match found.get(1) {
+        Some(fraction) => format!("<time.{}>", fraction.len() - 1),
+        None => "<time>".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const A: &str = "6f2a7c1e-0000-4000-8000-00000000000a";
+    const B: &str = "6f2a7c1e-0000-4000-8000-00000000000b";
+
+    #[test]
+    fn what_differs_is_named_consistently() {
+        let mut names = Names::default();
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let first = names.normalize(&json!({"metadata": {
+            "uid": A, "resourceVersion": "812", "creationTimestamp": now, "generateName": "x-", "name": "x-8kq2z",
+        }}));
+        assert_eq!(
+            first,
+            json!({"metadata": {
+                "uid": "<uid-1>", "resourceVersion": "<version-1>", "creationTimestamp": "<time>", "generateName": "x-",
+                "name": "x-<generated-1>",
+            }})
+        );
+        let second = names.normalize(&json!({
+            "message": format!("x-8kq2z has {A}, not {B}, at 812 of 7"), "lease": "2020-01-01T00:00:00.000000Z",
+        }));
+        assert_eq!(
+            second,
+            json!({
+                "message": "x-<generated-1> has <uid-1>, not <uid-2>, at <version-1> of 7",
+                "lease": "2020-01-01T00:00:00.000000Z",
+            })
+        );
+    }
+
+    #[test]
+    fn the_version_of_a_list_is_not_that_of_an_object() {
+        let mut names = Names::default();
+        let list = names.normalize(&json!({
+            "kind": "PodList", "metadata": {"resourceVersion": "99", "continue": "abc"}, "items": [{"metadata": {"resourceVersion": "7"}}],
+        }));
+        assert_eq!(list["metadata"], json!({"resourceVersion": "<version>", "continue": "<continue>"}));
+        assert_eq!(list["items"][0]["metadata"]["resourceVersion"], "<version-1>");
+    }
+
+    #[test]
+    fn causes_are_put_in_order() {
+        let cause = |field: &str| json!({"field": field, "message": "bad"});
+        let answer = |first: &str, second: &str| {
+            json!({"body": {
+                "message": format!("x is invalid: [{first}: bad, {second}: bad]"),
+                "details": {"causes": [cause(first), cause(second)]},
+            }})
+        };
+        let mut names = Names::default();
+        assert_eq!(names.normalize(&answer("b", "a")), names.normalize(&answer("a", "b")));
+    }
+
+    #[test]
+    fn tokens_certificates_and_own_texts() {
+        let mut names = Names::default();
+        names.own("https://a.example", "<issuer>");
+        let text = names.normalize(&json!(["eyJhbGciOi.eyJhdWQi.sig_-x", "https://a.example/x"]));
+        assert_eq!(text, json!(["<token>", "<issuer>/x"]));
+        let pem = "-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n";
+        assert_eq!(names.normalize(&pem.into()), "<certificate>");
+    }
+}

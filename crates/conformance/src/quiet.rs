@@ -1,0 +1,84 @@
+//! Whether the garbage collector has anything left to do, by a look at the objects alone.
+//!
+//! Deletion of dependents goes on behind the requests. Before two servers can be compared after a deletion, both must
+//! have come to rest, and an answer that is equal by chance is not rest.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// No object waits for the garbage collector.
+pub fn is_quiet(objects: &[Value]) -> bool {
+    let by_uid: HashMap<&str, &Value> =
+        objects.iter().filter_map(|o| o["metadata"]["uid"].as_str().map(|uid| (uid, o))).collect();
+    objects.iter().all(|object| rests(object, objects, &by_uid))
+}
+
+fn rests(object: &Value, all: &[Value], by_uid: &HashMap<&str, &Value>) -> bool {
+    let has = |name: &str| finalizers(object).any(|f| f == name);
+    if deleting(object) {
+        if has("orphan") {
+            return false;
+        }
+        if !has("foregroundDeletion") {
+            return true;
+        }
+        // It waits for those who keep it waiting: they must be on their way out and held by a finalizer of their own.
+        let uid = &object["metadata"]["uid"];
+        let dependents: Vec<&Value> = all.iter().filter(|o| owners(o).any(|r| r["uid"] == *uid)).collect();
+        let blocked = dependents.iter().any(|o| owners(o).any(|r| r["uid"] == *uid && r["blockOwnerDeletion"] == true));
+        return blocked && dependents.iter().all(|o| deleting(o));
+    }
+    // An owner that is gone, or waits for this object, is taken out of the references or takes the object along.
+    owners(object).all(|reference| {
+        let owner = reference["uid"].as_str().and_then(|uid| by_uid.get(uid));
+        owner.is_some_and(|o| !(deleting(o) && finalizers(o).any(|f| f == "foregroundDeletion")))
+    })
+}
+
+fn deleting(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+fn finalizers(object: &Value) -> impl Iterator<Item = &Value> {
+    object["metadata"]["finalizers"].as_array().into_iter().flatten()
+}
+
+fn owners(object: &Value) -> impl Iterator<Item = &Value> {
+    object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(objects: Value, quiet: bool) {
+        let objects: Vec<Value> =
+            objects.as_array().into_iter().flatten().map(|meta| json!({"metadata": meta})).collect();
+        assert_eq!(is_quiet(&objects), quiet, "{objects:?}");
+    }
+
+    #[test]
+    fn rest_and_unrest() {
+        check(json!([{"uid": "a"}, {"uid": "b", "ownerReferences": [{"uid": "a"}]}]), true);
+        check(json!([{"uid": "b", "ownerReferences": [{"uid": "gone"}]}]), false);
+        check(json!([{"uid": "a"}, {"uid": "b", "ownerReferences": [{"uid": "a"}, {"uid": "gone"}]}]), false);
+        check(json!([{"uid": "a", "deletionTimestamp": "t", "finalizers": ["x/y"]}]), true);
+        check(json!([{"uid": "a", "deletionTimestamp": "t", "finalizers": ["orphan"]}]), false);
+        check(json!([{"uid": "a", "deletionTimestamp": "t", "finalizers": ["foregroundDeletion"]}]), false);
+    }
+
+    #[test]
+    fn an_owner_may_wait_for_a_dependent_that_is_held() {
+        let owner = json!({"uid": "a", "deletionTimestamp": "t", "finalizers": ["foregroundDeletion"]});
+        let held = json!({
+            "uid": "b", "deletionTimestamp": "t", "finalizers": ["x/y"],
+            "ownerReferences": [{"uid": "a", "blockOwnerDeletion": true}],
+        });
+        check(json!([owner, held]), true);
+        check(json!([owner, {"uid": "b", "ownerReferences": [{"uid": "a", "blockOwnerDeletion": true}]}]), false);
+    }
+}

@@ -1,0 +1,190 @@
+//! The watch for changes made outside of Knoll.
+//!
+//! *Guarantees.* It never looks while anything else goes on in the Workspace. Two Stacks of one interval look at
+//! different times, and each always at the same distance from its last look.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use knoll_api::{
+    names::{condition, purpose, reason},
+    run::{ChangeAction, PlanSummary, ResourceChange, Run, RunPhase},
+    stack::{DriftAction, DriftSpec, DriftStatus, Snapshot, Stack, StackStatus},
+};
+use kube::ResourceExt;
+
+use super::{Decision, Observed, settle, start};
+use crate::conditions::{Pen, Truth};
+
+/// How many resources a message names.
+const NAMED: usize = 3;
+
+/// What a Stack whose newest revision is applied does about drift. `free` says that nothing goes on in its Workspace.
+pub(super) fn watch(
+    seen: &Observed<'_>,
+    mut status: StackStatus,
+    applied: &Snapshot,
+    free: bool,
+    now: Timestamp,
+) -> Decision {
+    let Some(spec) = &seen.stack.spec.drift else {
+        status.drift = None;
+        status.conditions.retain(|found| found.type_ != condition::DRIFTED);
+        return Decision::keep(status);
+    };
+    let found = status.drift.clone().unwrap_or_default();
+    let to_correct = found.since.is_some() && found.corrected_by.is_none() && spec.action != DriftAction::Report;
+    if to_correct && free {
+        let mut next = start(seen, status, purpose::CORRECT, applied, now);
+        let name = next.status.last_run.clone();
+        if let Some(drift) = &mut next.status.drift {
+            drift.corrected_by = name;
+        }
+        return next;
+    }
+    match due(seen.stack, spec, &status) {
+        Some(due) if due <= now && free => start(seen, status, purpose::DRIFT, applied, now),
+        // The end of whatever goes on is an event.
+        Some(due) if due <= now => Decision::keep(status),
+        due => Decision::keep(status).at(due),
+    }
+}
+
+/// When to look next.
+fn due(stack: &Stack, spec: &DriftSpec, status: &StackStatus) -> Option<Timestamp> {
+    let looked = status.drift.as_ref().and_then(|drift| drift.checked_at.as_ref());
+    let last = [looked, status.applied_at.as_ref()].into_iter().flatten().map(|time| time.0).max()?;
+    let interval = spec.interval.get();
+    last.checked_add(interval).ok()?.checked_add(jitter(&stack.uid().unwrap_or_default(), interval)).ok()
+}
+
+/// Up to a tenth of the interval, always the same for one Stack.
+fn jitter(uid: &str, interval: std::time::Duration) -> std::time::Duration {
+    // FNV-1a: it only has to spread.
+    let hash = uid
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let tenth = u64::try_from(interval.as_millis() / 10).unwrap_or(u64::MAX).max(1);
+    std::time::Duration::from_millis(hash % tenth)
+}
+
+/// What was just applied differs from nothing.
+pub(super) fn clear(stack: &Stack, status: &mut StackStatus, at: &MicroTime) {
+    if let Some(drift) = &mut status.drift {
+        *drift = DriftStatus { checked_at: Some(at.clone()), run: drift.run.take(), ..DriftStatus::default() };
+        let mut pen = Pen::new(&mut status.conditions, stack.metadata.generation, at.0);
+        pen.set(condition::DRIFTED, false, reason::IN_SYNC, "Everything is as it was applied.");
+    }
+}
+
+/// Takes in what a look has found.
+pub(super) fn settle(stack: &Stack, run: &Run, status: &mut StackStatus, at: &MicroTime) {
+    let Some(ended) = &run.status else { return };
+    let before = status.drift.take().unwrap_or_default();
+    let mut next =
+        DriftStatus { checked_at: Some(at.clone()), run: run.metadata.name.clone(), ..DriftStatus::default() };
+    let generation = stack.metadata.generation;
+    if ended.phase != RunPhase::Succeeded {
+        // It is not known whether anything differs, so what was known before stays; a look that was stopped says nothing.
+        status.drift = Some(DriftStatus { checked_at: next.checked_at, run: next.run, ..before });
+        if ended.phase == RunPhase::Failed {
+            let message = format!("Run `{}` could not tell: {}", run.name_any(), settle::why(run).message);
+            Pen::new(&mut status.conditions, generation, at.0).set(
+                condition::DRIFTED,
+                Truth::Unknown,
+                reason::DRIFT_UNKNOWN,
+                message,
+            );
+        }
+        return;
+    }
+    let ignore = stack.spec.drift.as_ref().map(|drift| drift.ignore.as_slice()).unwrap_or_default();
+    let plan = ended.plan.clone().unwrap_or_default();
+    let counted: Vec<&ResourceChange> = plan.resources.iter().filter(|change| counts(change, ignore)).collect();
+    for change in &counted {
+        match change.action {
+            ChangeAction::Create => next.add += 1,
+            ChangeAction::Update => next.change += 1,
+            ChangeAction::Delete => next.destroy += 1,
+            ChangeAction::Replace => {
+                next.add += 1;
+                next.destroy += 1;
+            }
+            ChangeAction::Read | ChangeAction::Import | ChangeAction::Move | ChangeAction::Forget => {}
+        }
+    }
+    let differs = !counted.is_empty() || plan.omitted > 0 || (plan.changes && plan.resources.is_empty());
+    let mut pen = Pen::new(&mut status.conditions, generation, at.0);
+    if differs {
+        next.since = before.since.or_else(|| Some(at.clone()));
+        pen.set(condition::DRIFTED, true, reason::DRIFTED, describe(&next, &counted, &plan));
+    } else {
+        pen.set(condition::DRIFTED, false, reason::IN_SYNC, "Everything is as it was applied.");
+    }
+    status.drift = Some(next);
+}
+
+fn describe(drift: &DriftStatus, counted: &[&ResourceChange], plan: &PlanSummary) -> String {
+    let DriftStatus { add, change, destroy, .. } = drift;
+    let named: Vec<String> = counted.iter().take(NAMED).map(|change| format!("`{}`", change.address)).collect();
+    let more = counted.len().saturating_sub(NAMED) + usize::try_from(plan.omitted).unwrap_or_default();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let which = if named.is_empty() { "outputs".to_owned() } else { named.join(", ") };
+    format!("{add} to add, {change} to change, {destroy} to destroy: {which}{more}.")
+}
+
+fn counts(change: &ResourceChange, ignore: &[String]) -> bool {
+    let real = !matches!(change.action, ChangeAction::Read | ChangeAction::Move);
+    real && !ignore.iter().any(|pattern| is_like(pattern, &change.address))
+}
+
+/// Whether a text is like a pattern in which `*` stands for any characters.
+fn is_like(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else {
+        return rest.is_empty();
+    };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        let rows = [
+            ("aws_instance.web", "aws_instance.web", true),
+            ("aws_instance.web", "aws_instance.web2", false),
+            ("aws_instance.*", "aws_instance.web", true),
+            ("*.web", "aws_instance.web", true),
+            ("module.*.aws_instance.*", "module.a.aws_instance.web[0]", true),
+            ("module.*.aws_instance.*", "module.a.aws_vpc.web", false),
+            ("*", "", true),
+            ("a*a", "a", false),
+        ];
+        for (pattern, text, expect) in rows {
+            assert_eq!(is_like(pattern, text), expect, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn stacks_look_at_different_times_each_at_its_own() {
+        let hour = std::time::Duration::from_secs(3600);
+        let waits: std::collections::BTreeSet<_> =
+            (0..50).map(|number| jitter(&format!("uid-{number}"), hour)).collect();
+        assert!(waits.len() > 45, "{waits:?}");
+        assert!(waits.iter().all(|wait| *wait < hour / 10));
+        assert_eq!(jitter("a", hour), jitter("a", hour));
+    }
+}

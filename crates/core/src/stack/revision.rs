@@ -1,0 +1,59 @@
+//! What makes one revision differ from another.
+
+use knoll_api::{
+    names::annotation,
+    stack::{OutputsSpec, Stack, StackSpec},
+};
+use kube::ResourceExt;
+use serde::Serialize;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+/// The revision of a Stack with these files and these variables.
+///
+/// Besides them, it is everything of the spec that decides what a run would do: the program and the hooks. A person who
+/// wants a run without any such change gives [`annotation::RECONCILE`] another value.
+#[must_use]
+pub fn revision(stack: &Stack, bundle: &str, variables: &str) -> String {
+    let StackSpec { workspace, hooks, .. } = &stack.spec;
+    let whole = digest(&json!({
+        "bundle": bundle,
+        "variables": variables,
+        "tool": workspace.tool,
+        "version": workspace.version,
+        "image": workspace.image,
+        "hooks": hooks,
+        "asked": stack.annotations().get(annotation::RECONCILE),
+    }));
+    // It only has to differ from the others of one Stack, and people read it in a table.
+    whole.trim_start_matches("sha256:").chars().take(16).collect()
+}
+
+/// The digest of resolved variables. The UID makes that equal values of two Stacks do not look equal.
+#[must_use]
+pub fn variables_digest(stack: &Stack, variables: &impl Serialize) -> String {
+    digest(&(stack.metadata.uid.as_deref(), variables))
+}
+
+/// What the Secret of the outputs is written from: the state, and what is wanted of it.
+#[must_use]
+pub fn outputs_digest(state: Option<&str>, spec: &StackSpec) -> String {
+    digest(&(state, &spec.outputs))
+}
+
+/// Whether an output is wanted.
+#[must_use]
+pub fn selected(spec: Option<&OutputsSpec>, output: &str) -> bool {
+    let Some(OutputsSpec { include, exclude, .. }) = spec else {
+        return true;
+    };
+    let named = |list: &[String]| list.iter().any(|name| name == output);
+    (include.is_empty() || named(include)) && !named(exclude)
+}
+
+/// `sha256:` and the hash of a value as JSON. Maps are sorted, so the same value gives the same text.
+fn digest(value: &impl Serialize) -> String {
+    let bytes = serde_json::to_value(value).map(|value| value.to_string()).unwrap_or_default();
+    let hex: String = Sha256::digest(bytes.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}

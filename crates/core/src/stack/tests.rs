@@ -1,0 +1,263 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod properties;
+mod tables;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use knoll_api::{
+    names::condition,
+    run::{PlanSummary, RunStatus, StepName, StepState, StepStatus},
+    workspace::WorkspaceStatus,
+};
+
+use super::*;
+use crate::{conditions, status};
+
+pub(super) fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+/// A cluster with one Stack in it, as far as the machine looks.
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    pub stack: Stack,
+    pub inputs: Inputs,
+    pub workspace: Option<Workspace>,
+    pub runs: Vec<Run>,
+    pub others: Vec<Stack>,
+    /// What a run has made and none has destroyed, by revision.
+    pub exists: Option<String>,
+    pub state: u32,
+    pub second: i64,
+    pub gone: bool,
+    pub cleaned: bool,
+    pub requeue_at: Option<Timestamp>,
+}
+
+pub(super) fn snapshot(revision: &str) -> Snapshot {
+    Snapshot {
+        revision: revision.to_owned(),
+        bundle: format!("bundle-{revision}"),
+        variables: format!("variables-{revision}"),
+    }
+}
+
+pub(super) fn resolved(revision: &str) -> Inputs {
+    Inputs::Resolved { snapshot: snapshot(revision), source: None }
+}
+
+pub(super) fn named(name: &str) -> Stack {
+    let mut stack = Stack::new(name, StackSpec::default());
+    stack.metadata.namespace = Some("ns".to_owned());
+    stack.metadata.uid = Some(format!("uid-of-{name}"));
+    stack.metadata.generation = Some(1);
+    stack
+}
+
+impl World {
+    pub fn new(spec: StackSpec) -> Self {
+        let mut stack = named("net");
+        stack.spec = spec;
+        Self {
+            stack,
+            inputs: resolved("a"),
+            workspace: None,
+            runs: Vec::new(),
+            others: Vec::new(),
+            exists: None,
+            state: 0,
+            second: 0,
+            gone: false,
+            cleaned: false,
+            requeue_at: None,
+        }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        at(self.second)
+    }
+
+    pub fn decide(&self) -> Decision {
+        let runs: Vec<&Run> = self.runs.iter().collect();
+        let others: Vec<&Stack> = self.others.iter().collect();
+        let last = self.stack.status.as_ref().and_then(|status| status.last_run.clone());
+        let digest = format!("state-{}", self.state);
+        let seen = Observed {
+            stack: &self.stack,
+            inputs: &self.inputs,
+            workspace: self.workspace.as_ref(),
+            runs: &runs,
+            last_run_is_gone: last.is_some_and(|last| !runs.iter().any(|run| run.name_any() == last)),
+            state: (self.state > 0).then_some((digest.as_str(), u32::from(self.exists.is_some()))),
+            others: &others,
+        };
+        decide(&seen, self.now())
+    }
+
+    /// Decides and does the first `count` actions; the status is written only after all of them.
+    pub fn step(&mut self, count: usize) -> Decision {
+        let decision = self.decide();
+        let mut next = decision.status.clone();
+        for action in decision.actions.iter().take(count) {
+            self.act(action, &mut next);
+        }
+        if count > decision.actions.len() {
+            self.stack.status = Some(next);
+            self.requeue_at = decision.requeue_at;
+        }
+        decision
+    }
+
+    fn act(&mut self, action: &Action, next: &mut StackStatus) {
+        match action {
+            Action::AddFinalizer => self.stack.finalizers_mut().push(finalizer::STACK.to_owned()),
+            Action::ApplyWorkspace => {
+                let status = self.workspace.take().and_then(|workspace| workspace.status);
+                self.workspace = Some(Workspace { status, ..workspace(&self.stack) });
+            }
+            Action::Keep => {}
+            Action::Start(run) => {
+                if !self.runs.iter().any(|known| known.metadata.name == run.metadata.name) {
+                    self.runs.push((**run).clone());
+                }
+            }
+            Action::Supersede(name) => self.finish(name, RunPhase::Discarded, reason::SUPERSEDED, false),
+            Action::Cancel(name) => self.finish(name, RunPhase::Cancelled, reason::CANCELLED, false),
+            Action::ReadOutputs => {
+                let digest = format!("state-{}", self.state);
+                next.outputs_digest =
+                    Some(outputs_digest((self.state > 0).then_some(digest.as_str()), &self.stack.spec));
+            }
+            Action::CleanUp => {
+                self.cleaned = true;
+                self.runs.clear();
+                self.workspace = None;
+            }
+            Action::RemoveFinalizer => self.gone = true,
+        }
+    }
+
+    /// Decides until nothing changes any more.
+    pub fn settle(&mut self) -> &mut Self {
+        for _ in 0..20 {
+            let before = self.stack.clone();
+            let runs = self.runs.clone();
+            let decision = self.step(usize::MAX);
+            if self.gone || (self.stack == before && self.runs == runs && decision.actions.is_empty()) {
+                return self;
+            }
+        }
+        panic!("it never settles: {:#?}", self.decide());
+    }
+
+    pub fn current(&self) -> Option<&Run> {
+        self.runs.iter().rev().find(|run| !phase(run).is_finished())
+    }
+
+    pub fn at_phase(&mut self, phase: RunPhase) -> &mut Self {
+        if let Some(run) = self.runs.iter_mut().rev().find(|run| !super::phase(run).is_finished()) {
+            let mut next = status::of(run);
+            let of = run.clone();
+            status::enter(&mut next, &of, phase, &Cause::new("Test", "A test moved it."), at(self.second));
+            run.status = Some(next);
+        }
+        self.settle()
+    }
+
+    /// Ends the Run that goes on, with the step that it came to.
+    pub fn end(&mut self, phase: RunPhase, why: &str, applied: bool) -> &mut Self {
+        let name = self.current().unwrap().name_any();
+        self.finish(&name, phase, why, applied);
+        self.settle()
+    }
+
+    pub fn succeed(&mut self) -> &mut Self {
+        self.end(RunPhase::Succeeded, reason::SUCCEEDED, true)
+    }
+
+    pub fn fail(&mut self) -> &mut Self {
+        self.end(RunPhase::Failed, reason::STEP_FAILED, true)
+    }
+
+    pub fn finish(&mut self, name: &str, phase: RunPhase, why: &str, applied: bool) {
+        let now = self.now();
+        let run = self.runs.iter_mut().find(|run| run.name_any() == name).unwrap();
+        let mut next = status::of(run);
+        if applied && run.spec.operation != knoll_api::run::Operation::Plan {
+            self.state += 1;
+            let step =
+                StepStatus { state: StepState::Succeeded, ..StepStatus::started(StepName::Apply, MicroTime(now), 0) };
+            next.steps.push(step);
+            let revision = run.annotations().get(annotation::REVISION).cloned();
+            self.exists = match (purpose_of(run), phase) {
+                (purpose::DESTROY, RunPhase::Succeeded) => None,
+                (purpose::DESTROY, _) => self.exists.take(),
+                _ => revision,
+            };
+        }
+        status::finish(&mut next, &run.clone(), phase, &Cause::new(why, format!("{why} in a test.")), now);
+        run.status = Some(next);
+    }
+
+    pub fn plan(&mut self, plan: PlanSummary) -> &mut Self {
+        let run = self.runs.last_mut().unwrap();
+        run.status = Some(RunStatus { plan: Some(plan), ..status::of(run) });
+        self
+    }
+
+    pub fn change(&mut self, revision: &str) -> &mut Self {
+        self.inputs = resolved(revision);
+        self.settle()
+    }
+
+    pub fn delete(&mut self) -> &mut Self {
+        self.stack.metadata.deletion_timestamp = Some(Time(self.now()));
+        self.settle()
+    }
+
+    pub fn later(&mut self, seconds: i64) -> &mut Self {
+        self.second += seconds;
+        self.settle()
+    }
+
+    pub fn annotate(&mut self, key: &str, value: &str) -> &mut Self {
+        self.stack.annotations_mut().insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    pub fn status(&self) -> StackStatus {
+        self.stack.status.clone().unwrap_or_default()
+    }
+
+    pub fn message(&self) -> String {
+        conditions::find(&self.status().conditions, condition::READY).unwrap().message.clone()
+    }
+
+    pub fn busy_with(&mut self, run: Option<&str>) -> &mut Self {
+        let status = WorkspaceStatus { active: run.map(str::to_owned), ..WorkspaceStatus::default() };
+        self.workspace.as_mut().unwrap().status = Some(status);
+        self
+    }
+
+    /// The phase, `R`eady, w`O`rking or `S`talled, and the Runs by purpose and phase.
+    pub fn shown(&self) -> String {
+        let status = self.status();
+        let holds = |kind: &str| conditions::holds(&status.conditions, kind);
+        let mood = match (holds(condition::READY), holds(condition::RECONCILING), holds(condition::STALLED)) {
+            (true, false, false) => "ready",
+            (false, true, false) => "working",
+            (false, false, true) => "stuck",
+            (false, false, false) => "paused",
+            _ => "contradictory",
+        };
+        let runs: Vec<String> = self
+            .runs
+            .iter()
+            .map(|run| {
+                let revision = run.annotations().get(annotation::REVISION).cloned().unwrap_or_default();
+                format!("{}({revision}) {}", purpose_of(run), phase(run).as_str())
+            })
+            .collect();
+        format!("{} {mood} | {}", status.phase.as_str(), runs.join(", "))
+    }
+}

@@ -1,0 +1,236 @@
+//! Carries out what the machine of a Stack has decided. Each action can be repeated, and be the last before a crash.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    ByteString, NamespaceResourceScope, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use knoll_api::{
+    Run, Stack, Workspace,
+    names::{self, annotation, content, field_manager, finalizer, label, secret_type},
+    run::RunPhase,
+    stack::StackStatus,
+};
+use knoll_bundle::{Origin, StoreError};
+use knoll_core::stack::{self, Action, Decision, Inputs, is_owned, owner_annotations, owner_labels};
+use kube::{
+    Resource, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::{Seen, inputs, outputs};
+use crate::{
+    context::Context,
+    controller::{Error, code},
+};
+
+/// Carries out all actions. `None` when the Stack itself was changed, so that what was decided is not to be written.
+pub(super) async fn all(
+    context: &Context,
+    stack: &Stack,
+    seen: &Seen,
+    decision: &Decision,
+) -> Result<Option<StackStatus>, Error> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let mut status = decision.status.clone();
+    for action in &decision.actions {
+        match action {
+            Action::AddFinalizer => {
+                let mut all = stack.finalizers().to_vec();
+                all.push(finalizer::STACK.to_owned());
+                finalizers(context, stack, &all).await?;
+                return Ok(None);
+            }
+            Action::RemoveFinalizer => {
+                let all: Vec<String> =
+                    stack.finalizers().iter().filter(|held| *held != finalizer::STACK).cloned().collect();
+                finalizers(context, stack, &all).await?;
+                return Ok(None);
+            }
+            Action::ApplyWorkspace => apply_workspace(context, stack, &namespace).await?,
+            Action::Keep => {
+                if !keep(context, stack, seen, &namespace).await? {
+                    return Ok(None);
+                }
+            }
+            Action::Start(run) => start(context, stack, run, &namespace).await?,
+            Action::Supersede(name) => annotate(context, &namespace, name, annotation::SUPERSEDED).await?,
+            Action::Cancel(name) => annotate(context, &namespace, name, annotation::CANCEL).await?,
+            Action::ReadOutputs => outputs::read(context, stack, &namespace, &mut status).await?,
+            Action::CleanUp => clean_up(context, stack, &namespace).await?,
+        }
+    }
+    Ok(Some(status))
+}
+
+async fn finalizers(context: &Context, stack: &Stack, all: &[String]) -> Result<(), Error> {
+    let patch = json!({"metadata": {"resourceVersion": stack.resource_version(), "finalizers": all}});
+    let api = context.api::<Stack>(&stack.namespace().unwrap_or_default());
+    match api.patch(&stack.name_any(), &by_us(), &Patch::Merge(patch)).await {
+        // The watch brings what there is now.
+        Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+        Err(error) => Err(Error::api("cannot write the finalizer of a Stack")(error)),
+        Ok(_) => {
+            context.stacks.note(stack);
+            Ok(())
+        }
+    }
+}
+
+async fn apply_workspace(context: &Context, stack: &Stack, namespace: &str) -> Result<(), Error> {
+    let wanted = stack::workspace(stack);
+    let params = PatchParams { force: true, ..PatchParams::apply(field_manager::OPERATOR) };
+    let api = context.api::<Workspace>(namespace);
+    let applied = api.patch(&stack.name_any(), &params, &Patch::Apply(&wanted)).await;
+    applied.map(drop).map_err(Error::api("cannot write the Workspace of a Stack"))
+}
+
+/// Keeps the files and the variables of the revision that was decided on; false when it is another one by now.
+async fn keep(context: &Context, stack: &Stack, seen: &Seen, namespace: &str) -> Result<bool, Error> {
+    let fetched;
+    let made_of = match &seen.found.made_of {
+        Some(made_of) => made_of,
+        None => {
+            let again = inputs::fetch(context, stack, namespace).await?;
+            if again.inputs != seen.found.inputs {
+                context.memory.forget(stack);
+                return Err(Error::Changed);
+            }
+            let Some(made_of) = again.made_of else { return Ok(false) };
+            fetched = made_of;
+            &fetched
+        }
+    };
+    let Inputs::Resolved { snapshot, .. } = &seen.found.inputs else { return Ok(false) };
+    if let Origin::Files(bundle) = &made_of.origin {
+        match knoll_bundle::store(&context.client, namespace, bundle).await {
+            Err(StoreError::Api(error)) => return Err(Error::api("cannot keep the files of a Stack")(error)),
+            // Nothing else can happen to a bundle that is stored.
+            Err(_) | Ok(()) => {}
+        }
+    }
+    let content = serde_json::to_vec(&made_of.variables)?;
+    let mut labels = owner_labels(stack);
+    labels.insert(label::CONTENT.to_owned(), content::VARIABLES.to_owned());
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some(snapshot.variables.clone()),
+            labels: Some(labels),
+            annotations: Some(owner_annotations(stack)),
+            ..ObjectMeta::default()
+        },
+        type_: Some(secret_type::VARIABLES.to_owned()),
+        // Its name is made from its content.
+        immutable: Some(true),
+        data: Some(BTreeMap::from([(names::VARIABLES_KEY.to_owned(), ByteString(content))])),
+        ..Secret::default()
+    };
+    match context.api::<Secret>(namespace).create(&PostParams::default(), &secret).await {
+        Err(error) if code(&error) == Some(409) => Ok(true),
+        result => result.map(|_| true).map_err(Error::api("cannot keep the variables of a Stack")),
+    }
+}
+
+async fn start(context: &Context, stack: &Stack, run: &Run, namespace: &str) -> Result<(), Error> {
+    let api = context.api::<Run>(namespace);
+    let created = match api.create(&PostParams::default(), run).await {
+        // Perhaps our own, from an attempt whose answer was lost.
+        Err(error) if code(&error) == Some(409) => {
+            let found = api.get_opt(&run.name_any()).await.map_err(Error::api("cannot read a run of a Stack"))?;
+            found.filter(|found| is_owned(found, stack))
+        }
+        result => Some(result.map_err(Error::api("cannot start a run of a Stack"))?),
+    };
+    if let Some(run) = created {
+        context.started.remember(run);
+    }
+    Ok(())
+}
+
+async fn annotate(context: &Context, namespace: &str, run: &str, with: &str) -> Result<(), Error> {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {with: "by its Stack"}}}));
+    match context.api::<Run>(namespace).patch(run, &by_us(), &patch).await {
+        Err(error) if code(&error) == Some(404) => Ok(()),
+        result => result.map(drop).map_err(Error::api("cannot stop a run of a Stack")),
+    }
+}
+
+/// Deletes what the Stack has made, what others may still need last. All of its infrastructure is destroyed, so its state
+/// and the earlier versions of it are of no use any more; they would only keep secrets.
+async fn clean_up(context: &Context, stack: &Stack, namespace: &str) -> Result<(), Error> {
+    delete_owned::<Secret>(context, stack, namespace).await?;
+    let name = stack.name_any();
+    let workspace = context.api::<Workspace>(namespace).get_metadata_opt(&name).await;
+    let workspace = workspace.map_err(Error::api("cannot read the Workspace of a Stack"))?;
+    // Another Stack of this name may have taken Workspace and state over.
+    if workspace.is_some_and(|workspace| is_owned(&workspace, stack)) {
+        let api = context.api::<Secret>(namespace);
+        // The head goes first: without it nobody looks for the parts.
+        for holds in [content::STATE, content::STATE_PART] {
+            let labels = format!("{}={name},{}={holds}", label::WORKSPACE, label::CONTENT);
+            let found = api.list_metadata(&ListParams::default().labels(&labels)).await;
+            for secret in found.map_err(Error::api("cannot list the states of a Stack"))?.items {
+                delete(&api, &secret.name_any(), secret.uid()).await?;
+            }
+        }
+    }
+    delete_owned::<Run>(context, stack, namespace).await?;
+    delete_owned::<Workspace>(context, stack, namespace).await
+}
+
+async fn delete_owned<K>(context: &Context, stack: &Stack, namespace: &str) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let api = context.api::<K>(namespace);
+    let mine = ListParams::default().labels(&format!("{}={}", label::STACK, stack.name_any()));
+    let found = api.list_metadata(&mine).await.map_err(Error::api("cannot list what a Stack has made"))?;
+    for object in found.items.iter().filter(|object| is_owned(*object, stack)) {
+        delete(&api, &object.name_any(), object.uid()).await?;
+    }
+    Ok(())
+}
+
+async fn delete<K>(api: &kube::Api<K>, name: &str, uid: Option<String>) -> Result<(), Error>
+where
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let preconditions = Preconditions { uid, resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+    match api.delete(name, &params).await {
+        Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+        result => result.map(drop).map_err(Error::api("cannot delete what a Stack has made")),
+    }
+}
+
+/// Deletes variables of revisions that are of no use any more, and a Secret of outputs that was given another name.
+pub(super) async fn prune(context: &Context, stack: &Stack, status: &StackStatus) -> Result<(), Error> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let here = |found: &Option<String>| found.as_ref() == Some(&namespace);
+    let waits = |run: &Run| {
+        run.status.as_ref().is_none_or(|status| {
+            !matches!(status.phase, RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled | RunPhase::Discarded)
+        })
+    };
+    let busy = context.caches.runs.find(|run| here(&run.metadata.namespace) && is_owned(run, stack) && waits(run));
+    if busy.is_some() || !context.started.of(&namespace, &stack.name_any()).is_empty() {
+        return Ok(());
+    }
+    let outputs = stack.spec.outputs.as_ref().map(|outputs| outputs.secret_name.clone());
+    let attempted = status.attempted.as_ref().map(|attempted| attempted.variables.clone());
+    let wanted = [status.variables.clone(), attempted, outputs];
+    let stale = context.caches.secrets.state_filter(|secret| {
+        here(&secret.metadata.namespace) && is_owned(secret, stack) && !wanted.contains(&secret.metadata.name)
+    });
+    let api = context.api::<Secret>(&namespace);
+    for secret in stale {
+        delete(&api, &secret.name_any(), secret.uid()).await?;
+    }
+    Ok(())
+}
+
+fn by_us() -> PatchParams {
+    PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() }
+}

@@ -1,0 +1,289 @@
+//! Stacks from their inputs to their outputs, on the embedded API. The test plays the runner's part.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod cluster;
+
+use std::collections::BTreeMap;
+
+use cluster::{DEADLINE, World, ends};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use knoll_api::{
+    Run, Stack, Workspace,
+    names::{annotation, condition, finalizer, label, purpose},
+    run::{Operation, RunPhase, StepName, StepStatus},
+    stack::StackPhase,
+    wire::Progress,
+};
+use knoll_core::conditions;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    runtime::wait::await_condition,
+};
+use serde_json::{Value, json};
+
+fn stack(name: &str, spec: Value) -> Stack {
+    let mut spec = spec;
+    if spec.get("source").is_none() {
+        spec["source"] = json!({"inline": {"main.tf": ""}});
+    }
+    let object = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": name}, "spec": spec});
+    serde_json::from_value(object).unwrap()
+}
+
+async fn create(world: &World, name: &str, spec: Value) {
+    world.api::<Stack>().create(&PostParams::default(), &stack(name, spec)).await.unwrap();
+}
+
+async fn until(world: &World, name: &str, what: &str, is_so: impl Fn(&Stack) -> bool + Send) -> Stack {
+    let api: Api<Stack> = world.api();
+    let wanted = |stack: Option<&Stack>| stack.is_some_and(&is_so);
+    match tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, wanted)).await {
+        Ok(stack) => stack.unwrap().unwrap(),
+        Err(_) => panic!("`{name}` is never {what}: {:#?}", api.get_opt(name).await.unwrap().map(|stack| stack.status)),
+    }
+}
+
+async fn phase(world: &World, name: &str, phase: StackPhase) -> Stack {
+    until(world, name, phase.as_str(), |stack| stack.status.as_ref().is_some_and(|status| status.phase == phase)).await
+}
+
+async fn gone(world: &World, name: &str) {
+    let gone = await_condition(world.api::<Stack>(), name, |stack: Option<&Stack>| stack.is_none());
+    tokio::time::timeout(DEADLINE, gone).await.unwrap().unwrap();
+}
+
+/// The runs of a Stack, in their order.
+async fn runs(world: &World, name: &str) -> Vec<Run> {
+    let mine = ListParams::default().labels(&format!("{}={name}", label::STACK));
+    let mut runs = world.api::<Run>().list(&mine).await.unwrap().items;
+    runs.sort_by_key(|run| run.annotations()[annotation::NUMBER].parse::<u32>().unwrap());
+    runs
+}
+
+/// Waits for the run of that number to start.
+async fn started(world: &World, name: &str, number: u32) -> Run {
+    let named = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.runs >= number);
+    until(world, name, &format!("at run {number}"), named).await;
+    let run =
+        runs(world, name).await.into_iter().find(|run| run.annotations()[annotation::NUMBER] == number.to_string());
+    let run = run.unwrap();
+    world
+        .run_until(&run.name_any(), "started", |run| run.status.as_ref().is_some_and(|status| status.pod_uid.is_some()))
+        .await
+}
+
+/// What a runner does when its apply comes to that end.
+async fn end(world: &World, run: &Run, code: i32) {
+    let apply = StepStatus::started(
+        StepName::Apply,
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(Timestamp::now()),
+        0,
+    );
+    let steps = if run.spec.operation == Operation::Plan { Vec::new() } else { vec![apply] };
+    world.report(&run.name_any(), &Progress { sequence: 1, steps: steps.clone(), ..Progress::default() }).await;
+    world.report(&run.name_any(), &Progress { steps, ..ends(code) }).await;
+}
+
+async fn values(world: &World, run: &Run) -> Value {
+    let name = &run.spec.variables_from[0].secret_ref.as_ref().unwrap().name;
+    let secret = world.api::<Secret>().get(name).await.unwrap();
+    let kept: Value = serde_json::from_slice(&secret.data.unwrap()["variables.json"].0).unwrap();
+    kept["variables"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| (v["key"].as_str().unwrap().to_owned(), v["value"].clone()))
+        .collect()
+}
+
+async fn secret(world: &World, name: &str, key: &str, value: &str) {
+    let object = json!({"metadata": {"name": name}, "stringData": {key: value}});
+    let object: Secret = serde_json::from_value(object).unwrap();
+    world.api().create(&PostParams::default(), &object).await.unwrap();
+}
+
+async fn edit(world: &World, name: &str, key: &str, value: &str) {
+    let patch = Patch::Merge(json!({"stringData": {key: value}}));
+    world.api::<Secret>().patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stack_is_applied_once_and_again_when_what_it_refers_to_changes() {
+    let world = World::start().await;
+    let operator = world.operator();
+    let spec = json!({"source": {"configMap": {"name": "module"}}, "variables": {"size": 3}, "variablesFrom": [{"secretRef": {"name": "vars"}}]});
+    create(&world, "net", spec).await;
+    let waits = phase(&world, "net", StackPhase::Waiting).await;
+    assert_eq!(waits.finalizers(), [finalizer::STACK]);
+    let message = &conditions::find(&waits.status.unwrap().conditions, condition::STALLED).unwrap().message.clone();
+    assert!(message.contains("ConfigMap `module`"), "{message}");
+
+    // Nothing is polled: that they come is an event.
+    let module =
+        ConfigMap { data: Some(BTreeMap::from([("main.tf".to_owned(), "# 1".to_owned())])), ..ConfigMap::default() };
+    let mut module = module;
+    module.metadata.name = Some("module".to_owned());
+    world.api::<ConfigMap>().create(&PostParams::default(), &module).await.unwrap();
+    secret(&world, "vars", "password", "hunter2").await;
+    let run = started(&world, "net", 1).await;
+    assert_eq!(values(&world, &run).await, json!({"size": 3, "password": "hunter2"}));
+    assert!(!serde_json::to_string(&run).unwrap().contains("hunter2"));
+    let workspace: Workspace = world.api().get("net").await.unwrap();
+    assert_eq!(workspace.labels()[label::STACK], "net");
+    end(&world, &run, 0).await;
+    let ready = phase(&world, "net", StackPhase::Ready).await.status.unwrap();
+    assert_eq!(ready.revision.as_ref(), run.annotations().get(annotation::REVISION));
+    assert_eq!((ready.runs, ready.pending_revision), (1, None));
+
+    edit(&world, "vars", "password", "better").await;
+    let second = started(&world, "net", 2).await;
+    assert_eq!(values(&world, &second).await["password"], "better");
+    end(&world, &second, 0).await;
+    phase(&world, "net", StackPhase::Ready).await;
+    let patch = Patch::Merge(json!({"data": {"main.tf": "# 2"}}));
+    world.api::<ConfigMap>().patch("module", &PatchParams::default(), &patch).await.unwrap();
+    let third = started(&world, "net", 3).await;
+    assert_ne!(third.spec.source, second.spec.source);
+    assert_eq!(third.spec.variables_from, second.spec.variables_from);
+    end(&world, &third, 0).await;
+    let settled = |stack: &Stack| {
+        stack.status.as_ref().is_some_and(|status| status.settled == 3 && status.phase == StackPhase::Ready)
+    };
+    until(&world, "net", "settled", settled).await;
+
+    // A touch that changes no value gives no run, and neither does another operator.
+    edit(&world, "vars", "password", "better").await;
+    operator.stop().await;
+    let before: Stack = world.api().get("net").await.unwrap();
+    let operator = world.operator();
+    create(&world, "other", json!({})).await;
+    started(&world, "other", 1).await;
+    let after: Stack = world.api().get("net").await.unwrap();
+    assert_eq!(before.resource_version(), after.resource_version(), "nothing is written once it is settled");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn ten_edits_end_with_the_last_value_in_no_more_than_two_runs() {
+    let world = World::start().await;
+    let operator = world.operator();
+    secret(&world, "vars", "size", "0").await;
+    create(&world, "net", json!({"variablesFrom": [{"secretRef": {"name": "vars"}}]})).await;
+    end(&world, &started(&world, "net", 1).await, 0).await;
+    phase(&world, "net", StackPhase::Ready).await;
+    for value in 1..=10 {
+        edit(&world, "vars", "size", &value.to_string()).await;
+    }
+    end(&world, &started(&world, "net", 2).await, 0).await;
+    let rest = until(&world, "net", "settled", |stack| {
+        stack
+            .status
+            .as_ref()
+            .is_some_and(|status| status.settled >= 2 && (status.phase == StackPhase::Ready || status.runs > 2))
+    })
+    .await;
+    if rest.status.unwrap().runs > 2 {
+        end(&world, &started(&world, "net", 3).await, 0).await;
+        phase(&world, "net", StackPhase::Ready).await;
+    }
+    let all = runs(&world, "net").await;
+    assert!(all.len() <= 3, "{:?}", all.iter().map(ResourceExt::name_any).collect::<Vec<_>>());
+    assert_eq!(values(&world, all.last().unwrap()).await, json!({"size": "10"}));
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_deleted_stack_is_destroyed_although_its_inputs_are_gone() {
+    let world = World::start().await;
+    let operator = world.operator();
+    secret(&world, "vars", "size", "1").await;
+    let spec = json!({"variablesFrom": [{"secretRef": {"name": "vars"}}], "outputs": {"secretName": "net-outputs"}});
+    create(&world, "net", spec).await;
+    end(&world, &started(&world, "net", 1).await, 0).await;
+    phase(&world, "net", StackPhase::Ready).await;
+    world.api::<Secret>().get("net-outputs").await.unwrap();
+    world.api::<Secret>().delete("vars", &DeleteParams::default()).await.unwrap();
+    phase(&world, "net", StackPhase::Waiting).await;
+    // In the foreground, as some tools do: nothing that the destruction needs may go before.
+    world.api::<Stack>().delete("net", &DeleteParams::foreground()).await.unwrap();
+    let destroy = started(&world, "net", 2).await;
+    assert_eq!(
+        (destroy.spec.operation, destroy.labels()[label::PURPOSE].as_str()),
+        (Operation::Destroy, purpose::DESTROY)
+    );
+    assert_eq!(values(&world, &destroy).await, json!({"size": "1"}));
+    end(&world, &destroy, 1).await;
+    let failed = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.failure.is_some());
+    let failed = until(&world, "net", "failed to be destroyed", failed).await.status.unwrap();
+    let ready = conditions::find(&failed.conditions, condition::READY).unwrap();
+    assert!(ready.message.contains("ended as Failed"), "{}", ready.message);
+    let again = Patch::Merge(json!({"metadata": {"annotations": {annotation::RECONCILE: "now"}}}));
+    world.api::<Stack>().patch("net", &PatchParams::default(), &again).await.unwrap();
+    end(&world, &started(&world, "net", 3).await, 0).await;
+    gone(&world, "net").await;
+    let mine = ListParams::default().labels(&format!("{}=net", label::STACK));
+    assert!(world.api::<Secret>().list(&mine).await.unwrap().items.is_empty());
+    assert!(world.api::<Workspace>().get_opt("net").await.unwrap().is_none());
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_graph_of_stacks_is_made_in_order_and_destroyed_in_reverse() {
+    let world = World::start().await;
+    let operator = world.operator();
+    create(&world, "web", json!({"dependsOn": [{"name": "net"}]})).await;
+    let waits = phase(&world, "web", StackPhase::Waiting).await.status.unwrap();
+    let message = conditions::find(&waits.conditions, condition::READY).unwrap().message.clone();
+    assert_eq!(message, "It waits for Stack `net`, which is not there.");
+    create(&world, "net", json!({})).await;
+    end(&world, &started(&world, "net", 1).await, 0).await;
+    end(&world, &started(&world, "web", 1).await, 0).await;
+    phase(&world, "web", StackPhase::Ready).await;
+    for name in ["net", "web"] {
+        world.api::<Stack>().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    let destroy = started(&world, "web", 2).await;
+    let waits = |stack: &Stack| {
+        let status = stack.status.clone().unwrap_or_default();
+        conditions::find(&status.conditions, condition::READY).is_some_and(|ready| ready.message.contains("`web`"))
+    };
+    assert_eq!(until(&world, "net", "waiting for web", waits).await.status.unwrap().runs, 1);
+    end(&world, &destroy, 0).await;
+    gone(&world, "web").await;
+    end(&world, &started(&world, "net", 2).await, 0).await;
+    gone(&world, "net").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_revision_is_rolled_back_and_an_orphan_leaves_everything() {
+    let world = World::start().await;
+    let operator = world.operator();
+    create(&world, "net", json!({"onFailure": "Rollback", "variables": {"size": 1}})).await;
+    let first = started(&world, "net", 1).await;
+    end(&world, &first, 0).await;
+    phase(&world, "net", StackPhase::Ready).await;
+    let patch = Patch::Merge(json!({"spec": {"variables": {"size": 2}}}));
+    world.api::<Stack>().patch("net", &PatchParams::default(), &patch).await.unwrap();
+    end(&world, &started(&world, "net", 2).await, 1).await;
+    let back = started(&world, "net", 3).await;
+    assert_eq!(
+        (back.spec.variables_from.clone(), back.spec.source.clone()),
+        (first.spec.variables_from, first.spec.source)
+    );
+    end(&world, &back, 0).await;
+    phase(&world, "net", StackPhase::Reverted).await;
+
+    let patch = Patch::Merge(json!({"spec": {"deletionPolicy": "Orphan"}}));
+    world.api::<Stack>().patch("net", &PatchParams::default(), &patch).await.unwrap();
+    world.api::<Stack>().delete("net", &DeleteParams::default()).await.unwrap();
+    gone(&world, "net").await;
+    assert!(world.api::<Workspace>().get_opt("net").await.unwrap().is_some());
+    // Another Stack of that name takes it over.
+    create(&world, "net", json!({})).await;
+    let run = started(&world, "net", 1).await;
+    assert_eq!(run.status.unwrap().phase, RunPhase::Starting);
+    operator.stop().await;
+}

@@ -1,0 +1,39 @@
+//! `cargo xtask conformance`: the embedded API server is held to a real one.
+
+use std::process::Command;
+
+use crate::cluster::{Place, Up, down};
+use crate::progress::{built, cargo, command, phase, status};
+
+/// The cluster that is compared with: one of its own, so that nothing but the suite writes to it.
+const NAME: &str = "conformance";
+
+/// What `knoll-conformance` is told, such as `--only 'deletion*'`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// What `knoll-conformance` is told, such as `--only 'deletion*'`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+/// Builds the suite and runs it.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    phase("building the suite", || command(&cargo(), &["build", "--workspace", "--bin", "knoll-conformance"]))?;
+    compare(&arguments.rest)
+}
+
+/// Runs the suite, which is built.
+pub fn compare(rest: &[String]) -> anyhow::Result<()> {
+    let place = Place::of(Some(NAME))?;
+    // What an earlier suite left behind is no part of this one.
+    phase("starting a control plane", || {
+        down(&place, true)?;
+        Up::default().run(&place)
+    })?;
+    let compared = phase("comparing the embedded API server with kube-apiserver", || {
+        let mut suite = Command::new(built()?.join("knoll-conformance"));
+        status(suite.arg("--kubeconfig").arg(place.kubeconfig()).args(rest))
+    });
+    down(&place, true)?;
+    compared
+}

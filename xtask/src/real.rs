@@ -1,0 +1,54 @@
+//! The tests on a real cluster: the same programs that run on the embedded one, with Knoll installed as a user would.
+
+use std::process::Command;
+
+use anyhow::bail;
+
+use crate::cluster::{Place, Up, down, node_possible};
+use crate::image;
+use crate::progress::{built, phase, status};
+use crate::suite::{self, Program};
+
+/// The programs that run on any cluster.
+const PROGRAMS: [&str; 3] = ["cli thin", "cli kills", "cli promises"];
+/// What they leave to the embedded cluster.
+const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
+
+/// Runs them, or says that nothing can run them here. A machine for CI must be able to.
+pub fn run(programs: &[Program]) -> anyhow::Result<()> {
+    let programs: Vec<Program> =
+        programs.iter().filter(|program| PROGRAMS.contains(&program.name.as_str())).cloned().collect();
+    if let Err(why) = node_possible() {
+        let count = suite::count(&programs, &WITHOUT)?;
+        if std::env::var("CI").is_ok_and(|ci| ci == "true") {
+            bail!("{count} tests need a real cluster, and CI must run them: {why}");
+        }
+        println!("==> NOT RUN: {count} tests on a real cluster: {why}");
+        return Ok(());
+    }
+    let place = Place::of(None)?;
+    let ran = place.kubeconfig().exists();
+    phase("starting a real cluster with a node", || Up { node: true, ..Up::default() }.run(&place))?;
+    let tested = on(&place, &programs);
+    // A cluster that was there before is somebody's.
+    if !ran {
+        down(&place, true)?;
+    }
+    tested
+}
+
+fn on(place: &Place, programs: &[Program]) -> anyhow::Result<()> {
+    phase("loading images", || image::load_for_tests(place))?;
+    let kubeconfig = place.kubeconfig();
+    phase("installing Knoll", || {
+        let mut install = Command::new(built()?.join("knoll"));
+        status(install.arg("install").arg("--kubeconfig").arg(&kubeconfig))
+    })?;
+    let kubeconfig = kubeconfig.to_string_lossy();
+    // One program at a time: they share the operator, which some of them kill.
+    phase("tests on the real cluster", || {
+        programs.iter().try_for_each(|program| {
+            suite::run(std::slice::from_ref(program), &[("KNOLL_E2E_KUBECONFIG", &kubeconfig)], &WITHOUT)
+        })
+    })
+}
