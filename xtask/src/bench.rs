@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Subcommand;
 
 use crate::cluster::ApiServer;
-use crate::progress::{cargo, command, phase, root, status};
+use crate::progress::{command, phase, root, status};
 
 /// What to measure.
 #[derive(clap::Args)]
@@ -30,7 +30,7 @@ enum Bench {
 /// Measures.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     phase("building knoll and its benchmarks", || {
-        command(&cargo(), &["build", "--release", "--package", "knoll", "--package", "knoll-bench", "--bins"])
+        command(&["build", "--release", "--package", "knoll", "--package", "knoll-bench", "--bins"])
     })?;
     let built = root().join("target/release");
     match &arguments.bench {

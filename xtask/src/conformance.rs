@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::cluster::{Place, Up, down};
-use crate::progress::{built, cargo, command, phase, status};
+use crate::progress::{built, command, phase, status};
 
 /// The cluster that is compared with: one of its own, so that nothing but the suite writes to it.
 const NAME: &str = "conformance";
@@ -18,7 +18,7 @@ pub struct Arguments {
 
 /// Builds the suite and runs it.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    phase("building the suite", || command(&cargo(), &["build", "--workspace", "--bin", "knoll-conformance"]))?;
+    phase("building the suite", || command(&["build", "--workspace", "--bin", "knoll-conformance"]))?;
     compare(&arguments.rest)
 }
 

@@ -102,8 +102,8 @@ fn knoll(dev: bool) -> anyhow::Result<Image> {
         bail!("images are for Linux, and this machine is {host}: build with the Dockerfile instead");
     }
     phase("building a static knoll", || {
-        let mut build = Command::new(cargo());
-        build.args(["build", "--package", "knoll", "--bin", "knoll", "--target", &host]).current_dir(root());
+        let mut build = cargo();
+        build.args(["build", "--package", "knoll", "--bin", "knoll", "--target", &host]);
         if !dev {
             build.arg("--release");
         }

@@ -65,9 +65,8 @@ fn main() -> std::process::ExitCode {
 /// The demo is an example of the `knoll` crate, so that its dependencies are built once.
 fn demo() -> anyhow::Result<()> {
     let tool = needs::terraform()?;
-    let cargo = progress::cargo();
     progress::phase("building knoll", || {
-        progress::command(&cargo, &["build", "--package", "knoll", "--bin", "knoll", "--example", "demo"])
+        progress::command(&["build", "--package", "knoll", "--bin", "knoll", "--example", "demo"])
     })?;
     let folder = progress::built()?;
     progress::status(std::process::Command::new(folder.join("examples/demo")).arg(folder.join("knoll")).arg(tool))
@@ -78,5 +77,5 @@ fn generate(check: bool) -> anyhow::Result<()> {
     if check {
         words.push("--check");
     }
-    progress::command(&progress::cargo(), &words)
+    progress::command(&words)
 }

@@ -21,11 +21,9 @@ pub fn phase<T>(title: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow
     Ok(result)
 }
 
-/// Runs a program in the repository, its output going where ours goes.
-pub fn command(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(root());
-    status(&mut command)
+/// Runs cargo in the repository, its output going where ours goes.
+pub fn command(arguments: &[&str]) -> anyhow::Result<()> {
+    status(cargo().args(arguments))
 }
 
 /// Runs a prepared command and fails when it fails.
@@ -39,9 +37,19 @@ pub fn status(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The cargo that runs this task.
-pub fn cargo() -> String {
-    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+/// The cargo that runs this task, in the repository. It must not see what cargo told *this* program about its package:
+/// build scripts that look at it would run again each time.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let told =
+            name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
+        if told {
+            command.env_remove(name);
+        }
+    }
+    command.current_dir(root());
+    command
 }
 
 /// The folder that cargo builds into: this task lies in it too.

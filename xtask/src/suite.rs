@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::progress::{built, cargo, root};
+use crate::progress::{built, cargo};
 
 /// A test program.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,9 +24,9 @@ pub struct Program {
 
 /// Builds the tests that `cargo test` with these words would run, and tells which programs they are.
 pub fn build(words: &[&str]) -> anyhow::Result<Vec<Program>> {
-    let mut command = Command::new(cargo());
+    let mut command = cargo();
     command.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]).args(words);
-    let output = command.current_dir(root()).stderr(Stdio::inherit()).output().context("cannot start `cargo`")?;
+    let output = command.stderr(Stdio::inherit()).output().context("cannot start `cargo`")?;
     if !output.status.success() {
         bail!("the tests do not build");
     }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::progress::{built, cargo, command, phase, root, status};
+use crate::progress::{built, cargo, command, phase, status};
 use crate::{conformance, needs, real, suite, tidy};
 
 /// What to leave out.
@@ -16,10 +16,9 @@ pub struct Arguments {
 /// Runs it all.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     needs::for_tests()?;
-    let cargo = cargo();
-    phase("formatting", || command(&cargo, &["fmt", "--all", "--check"]))?;
+    phase("formatting", || command(&["fmt", "--all", "--check"]))?;
     phase("house rules", tidy::run)?;
-    phase("clippy", || command(&cargo, &["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    phase("clippy", || command(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     let programs = phase("building the tests", || suite::build(&["--workspace"]))?;
     phase("generated files are current", || status(Command::new(built()?.join("examples/generate")).arg("--check")))?;
     phase("tests", || suite::run(&programs, &[], &[]))?;
@@ -27,10 +26,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         conformance::compare(&[])?;
         real::run(&programs)?;
     }
-    phase("examples in the documentation", || command(&cargo, &["test", "--workspace", "--doc", "--quiet"]))?;
+    phase("examples in the documentation", || command(&["test", "--workspace", "--doc", "--quiet"]))?;
     phase("documentation", || {
-        let mut docs = Command::new(&cargo);
-        docs.args(["doc", "--workspace", "--no-deps"]).current_dir(root()).env("RUSTDOCFLAGS", "-D warnings");
+        let mut docs = cargo();
+        docs.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
         status(&mut docs)
     })
 }
