@@ -104,10 +104,9 @@ async fn keep(context: &Context, stack: &Stack, seen: &Seen, namespace: &str) ->
     };
     let Inputs::Resolved { snapshot, .. } = &seen.found.inputs else { return Ok(false) };
     if let Origin::Files(bundle) = &made_of.origin {
-        match knoll_bundle::store(&context.client, namespace, bundle).await {
-            Err(StoreError::Api(error)) => return Err(Error::api("cannot keep the files of a Stack")(error)),
-            // Nothing else can happen to a bundle that is stored.
-            Err(_) | Ok(()) => {}
+        // Nothing else than the API can fail when a bundle is stored.
+        if let Err(StoreError::Api(error)) = knoll_bundle::store(&context.client, namespace, bundle).await {
+            return Err(Error::api("cannot keep the files of a Stack")(error));
         }
     }
     let content = serde_json::to_vec(&made_of.variables)?;
