@@ -159,35 +159,37 @@ async fn killed_at_any_phase_the_cluster_comes_back_and_every_run_ends_as_it_sho
             At::Created | At::Starting | At::Init => json!([{"name": "slow", "step": "pre-init", "script": WAIT}]),
             _ => json!([]),
         };
-        place.run("r", with_module(&module, json!({"approval": approval, "hooks": hooks}))).await;
+        place.run("earlier", with_module(&module, json!({"approval": approval, "hooks": hooks}))).await;
         match at {
             At::Created => {}
-            At::Starting => drop(place.until("r", "it starts", |status| status.pod_name.is_some()).await),
+            At::Starting => drop(place.until("earlier", "it starts", |status| status.pod_name.is_some()).await),
             At::Init => {
                 let is = |status: &RunStatus| status.steps.iter().any(|step| step.name == StepName::PreInit);
-                place.until("r", "it initialises", is).await;
+                place.until("earlier", "it initialises", is).await;
             }
             At::Apply => place.recorded("w", "a").await,
-            At::Review => drop(place.until("r", "it is reviewed", |status| status.phase == RunPhase::Review).await),
+            At::Review => {
+                drop(place.until("earlier", "it is reviewed", |status| status.phase == RunPhase::Review).await)
+            }
             At::Approved => {
-                let status = place.until("r", "it is reviewed", |status| status.phase == RunPhase::Review).await;
+                let status = place.until("earlier", "it is reviewed", |status| status.phase == RunPhase::Review).await;
                 approve(&place, &status).await;
             }
-            At::Ended => drop(place.succeeded("r").await),
+            At::Ended => drop(place.succeeded("earlier").await),
         }
         place.apply("next", QUICK).await;
         world.kill().await;
         world.revive().await;
         let place = place.at(&world);
         if matches!(at, At::Created | At::Starting | At::Init | At::Apply) {
-            place.until("r", "it has a pod", |status| status.pod_name.is_some()).await;
-            place.release("r").await;
+            place.until("earlier", "it has a pod", |status| status.pod_name.is_some()).await;
+            place.release("earlier").await;
         }
         if matches!(at, At::Review) {
-            let status = place.until("r", "it is reviewed", |status| status.phase == RunPhase::Review).await;
+            let status = place.until("earlier", "it is reviewed", |status| status.phase == RunPhase::Review).await;
             approve(&place, &status).await;
         }
-        place.succeeded("r").await;
+        place.succeeded("earlier").await;
         recovered(&place).await;
     }
 }
@@ -197,7 +199,7 @@ async fn approve(place: &Place, status: &RunStatus) {
     let me =
         kube::Api::all(place.client.clone()).create(&Default::default(), &SelfSubjectReview::default()).await.unwrap();
     let by = me.status.and_then(|status| status.user_info?.username).unwrap_or_default();
-    let spec = json!({"run": "r", "digest": digest, "decision": "Approve", "by": by});
+    let spec = json!({"run": "earlier", "digest": digest, "decision": "Approve", "by": by});
     let approval: Approval = serde_json::from_value(json!({"metadata": {"name": "yes"}, "spec": spec})).unwrap();
     place.api::<Approval>().create(&Default::default(), &approval).await.unwrap();
 }
