@@ -185,7 +185,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
 /// What Go's scanner says of a text that is no JSON. `None`: it finds nothing wrong with it.
 fn syntax_error(bytes: &[u8]) -> Option<String> {
-    let mut scanner = Scanner { bytes, at: 0 };
+    let mut scanner = Scanner { bytes, at: 0, depth: 0 };
     let result = scanner.value("looking for beginning of value").and_then(|()| {
         scanner.space();
         match scanner.peek() {
@@ -196,9 +196,13 @@ fn syntax_error(bytes: &[u8]) -> Option<String> {
     result.err()
 }
 
+/// How deep a text may be nested: what is refused for its depth must not cost the stack to describe.
+const DEEPEST: usize = 128;
+
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
+    depth: usize,
 }
 
 impl Scanner<'_> {
@@ -220,8 +224,12 @@ impl Scanner<'_> {
     }
 
     fn value(&mut self, context: &str) -> Result<(), String> {
+        if self.depth == DEEPEST {
+            return Err("exceeded max depth".to_owned());
+        }
+        self.depth += 1;
         self.space();
-        match self.peek() {
+        let result = match self.peek() {
             Some(b'{') => self.object(),
             Some(b'[') => self.array(),
             Some(b'"') => self.string(),
@@ -230,7 +238,9 @@ impl Scanner<'_> {
             Some(b'n') => self.word("null"),
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => Err(self.unexpected(context)),
-        }
+        };
+        self.depth -= 1;
+        result
     }
 
     fn object(&mut self) -> Result<(), String> {
