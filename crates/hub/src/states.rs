@@ -2,7 +2,7 @@
 //!
 //! Reading needs no run: whoever may read the Secrets of a namespace may read its states. A push or a rollback is a Run
 //! with `command: state push` and waits in the queue as any other, so there is never a second writer. What it pushes is
-//! named by an address that the runner asks the hub for: [`wire::stored::history`] or [`wire::stored::UPLOAD`].
+//! named by an address that the runner asks the hub for: [`knoll_api::wire::stored::history`] or [`knoll_api::wire::stored::UPLOAD`].
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Secret;
