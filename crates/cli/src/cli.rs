@@ -87,7 +87,7 @@ pub enum Command {
     Approve(runs::decide::Args),
     /// Look at the plan of a run, and do not let it be applied
     Discard(runs::decide::Args),
-    /// Watch runs come and go
+    /// Watch stacks and runs come and go
     Watch(runs::watch::Args),
     /// Start the embedded cluster, with Knoll running in it
     Up(cluster::up::Args),
