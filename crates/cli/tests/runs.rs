@@ -37,6 +37,20 @@ fn an_output_is_nothing_but_the_output() {
 }
 
 #[test]
+fn what_is_piped_into_a_console_or_a_shell_is_read_over_there() {
+    let home = Home::with_workspace();
+    let piped = |words: &[&str], input: &str| {
+        let file = home.folder.path().join("input");
+        std::fs::write(&file, input).unwrap();
+        let output = home.command(words).stdin(std::fs::File::open(file).unwrap()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(piped(&["console"], "6 * 7\n"), "42\n");
+    assert_eq!(piped(&["sh"], "echo one\necho two\n"), "one\ntwo\n");
+}
+
+#[test]
 fn a_plan_is_decided_by_whoever_looks_at_it() {
     let home = Home::with_workspace();
     let run = home.ok(&["apply", "--approval", "manual", "--detach"]);
