@@ -183,7 +183,9 @@ impl Names {
         let versions = &self.versions;
         NUMBER
             .replace_all(&out, |found: &Captures<'_>| {
-                versions.get(&found[0]).cloned().unwrap_or_else(|| found[0].to_owned())
+                // The code of a warning is no version.
+                let is_code = found.get(0).is_some_and(|number| out[number.end()..].starts_with(" - \""));
+                versions.get(&found[0]).filter(|_| !is_code).cloned().unwrap_or_else(|| found[0].to_owned())
             })
             .into_owned()
     }
@@ -273,6 +275,13 @@ mod tests {
         }));
         assert_eq!(list["metadata"], json!({"resourceVersion": "<version>", "continue": "<continue>"}));
         assert_eq!(list["items"][0]["metadata"]["resourceVersion"], "<version-1>");
+    }
+
+    #[test]
+    fn the_code_of_a_warning_is_no_version() {
+        let mut names = Names::default();
+        names.normalize(&json!({"resourceVersion": "299"}));
+        assert_eq!(names.normalize(&json!("299 - \"at 299\"")), "299 - \"at <version-1>\"");
     }
 
     #[test]
