@@ -10,7 +10,7 @@ use crate::progress::{built, phase, status};
 use crate::suite::{self, Program};
 
 /// The programs that run on any cluster: those of the package `e2e`, and these.
-const PROGRAMS: [&str; 2] = ["cli kills", "cli promises"];
+const PROGRAMS: [&str; 6] = ["cli attach", "cli files", "cli kills", "cli promises", "cli roles", "cli runs"];
 /// What they leave to the embedded cluster.
 const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
 

@@ -79,7 +79,7 @@ fn rules(folder: &Path) -> Result<Gitignore> {
     if path.is_file()
         && let Some(error) = builder.add(&path)
     {
-        bail!("`{}` cannot be used: {error}", path.display());
+        bail!("a pattern cannot be used: {error}");
     }
     builder.build().with_context(|| format!("`{}` cannot be used", path.display()))
 }
