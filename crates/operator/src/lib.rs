@@ -43,7 +43,7 @@ use crate::{
     events::Recorder,
     health::{Controllers, Health},
     metrics::Metrics,
-    stack::Memory,
+    stack::{Memory, Sources},
     watch::{Triggers, feed},
 };
 
@@ -63,6 +63,8 @@ pub struct Settings {
     pub metrics: Metrics,
     /// Where it says how far it is.
     pub health: Health,
+    /// What fetches of sources may do.
+    pub fetch: knoll_fetch::Settings,
 }
 
 /// Why the operator stopped.
@@ -126,7 +128,7 @@ async fn lead(
 
 /// The caches, their feeds and the controllers, wired in one place.
 async fn control(client: Client, settings: Settings, shutdown: CancellationToken) -> Result<(), Error> {
-    let Settings { namespace, platform, lease, metrics, health } = settings;
+    let Settings { namespace, platform, lease, metrics, health, fetch } = settings;
     health.controllers(Controllers::Filling);
     let (run_store, run_writer) = reflector::store();
     let (workspace_store, workspace_writer) = reflector::store();
@@ -161,6 +163,8 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         stacks: Written::default(),
         started: Started::default(),
         memory: Memory::default(),
+        sources: Sources::new(fetch),
+        ask: ask.clone(),
         created: Created::default(),
         told: Told::default(),
         events: recorder,
