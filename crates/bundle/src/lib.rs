@@ -25,4 +25,4 @@ pub use pack::{Bundle, File, Files, LARGEST, PackError, digest, pack, pack_texts
 pub use place::{INPUT_FILE, MODULE_FILE, module_path, pack_at};
 pub use source::{Origin, SourceError, of_source};
 pub use sweep::{UNUSED_FOR, sweep};
-pub use unpack::{Error as UnpackError, inside, unpack};
+pub use unpack::{Error as UnpackError, inside, unpack, unpack_tar};

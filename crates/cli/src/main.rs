@@ -8,7 +8,6 @@ mod doctor;
 mod install;
 mod logs;
 mod man;
-mod module;
 mod operator;
 mod output;
 mod parts;

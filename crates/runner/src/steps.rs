@@ -161,6 +161,7 @@ impl Steps {
             // A hook may print what the apply has just made.
             self.console.learn(&sensitive::of_state(&state));
         }
+        let mut note = None;
         let result = match step {
             StepName::Setup | StepName::Review => Ok(()),
             StepName::Init => self.init(uploads).await,
@@ -173,10 +174,10 @@ impl Steps {
             | StepName::PrePlan
             | StepName::PostPlan
             | StepName::PreApply
-            | StepName::PostApply => hooks::run(self, step).await,
+            | StepName::PostApply => hooks::run(self, step).await.map(|failures| note = failures),
         };
         match &result {
-            Ok(()) => self.reporter.ended(step, StepState::Succeeded, Some(0), None),
+            Ok(()) => self.reporter.ended(step, StepState::Succeeded, Some(0), note),
             Err(failure) => {
                 let cancelled = failure.reason == reason::CANCELLED;
                 let state = if cancelled { StepState::Cancelled } else { StepState::Failed };

@@ -10,6 +10,7 @@ use knoll_api::names::field_manager;
 use knoll_api::run::{Operation, RunSpec};
 use knoll_api::source::Source;
 use knoll_bundle::{Bundle, File, INPUT_FILE};
+use knoll_fetch::module;
 use kube::ResourceExt;
 use kube::api::{ObjectMeta, PostParams};
 
@@ -18,7 +19,7 @@ use super::spec::{self, Situation};
 use super::{ApprovalFlag, RunArgs, keys, lock_file};
 use crate::connect::{Connection, Explain};
 use crate::workspace::Place;
-use crate::{module, output, style};
+use crate::{output, style};
 
 /// The part of a run's name that says whose it is; Kubernetes adds five letters.
 const LONGEST_NAME: usize = 50;
@@ -69,7 +70,7 @@ fn bundle(place: &Place, words: &str, spec: &RunSpec) -> Result<Option<Bundle>> 
             place.folder.display()
         );
     }
-    let mut module = module::collect(&place.folder, &spec::variable_files(&spec.args))?;
+    let mut module = module::collect(&place.folder, None, &spec::variable_files(&spec.args))?;
     if let Some(input) = input(words, spec)? {
         module.files.insert(INPUT_FILE.to_owned(), File::Plain { content: input, executable: false });
     }

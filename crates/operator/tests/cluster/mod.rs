@@ -1,6 +1,8 @@
 //! An embedded cluster with the operator in it. The test plays the kubelet's part and the hub's.
 #![allow(clippy::unwrap_used, dead_code, reason = "tests; each test file uses a part of it")]
 
+pub mod atoms;
+
 use std::{
     sync::{
         Arc,
@@ -146,6 +148,7 @@ impl Operator {
         let stop = CancellationToken::new();
         let image = |repository: &str| ToolImage { repository: repository.to_owned(), version: "1".to_owned() };
         let settings = Settings {
+            fetch: knoll_fetch::Settings { local: true },
             namespace: None,
             platform: Platform {
                 knoll_image: "knoll".to_owned(),
