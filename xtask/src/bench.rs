@@ -25,6 +25,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// Many Stacks: created at once with real terraform, and settled
+    Stacks {
+        /// What `knoll-bench stacks` is told, such as `--settled 5000`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
 }
 
 /// Measures.
@@ -35,6 +41,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let built = root().join("target/release");
     match &arguments.bench {
         Bench::Api { rest } => api(&built, rest),
+        Bench::Stacks { rest } => {
+            let mut bench = Command::new(built.join("knoll-bench"));
+            status(bench.arg("stacks").arg("--knoll").arg(built.join("knoll")).args(rest))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod api;
 mod server;
 mod spread;
+mod stacks;
 mod table;
 
 use clap::{Parser, Subcommand};
@@ -19,6 +20,8 @@ struct Arguments {
 enum Bench {
     /// The embedded API server beside kube-apiserver with etcd
     Api(api::Arguments),
+    /// Many Stacks: created at once, and settled
+    Stacks(stacks::Arguments),
 }
 
 #[tokio::main]
@@ -27,5 +30,6 @@ async fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     match Arguments::parse().bench {
         Bench::Api(arguments) => api::run(&arguments).await,
+        Bench::Stacks(arguments) => stacks::run(&arguments).await,
     }
 }
