@@ -22,7 +22,7 @@ mod unpack;
 pub use config_maps::{StoreError, digest_of, fetch, is_stored, store, store_with};
 pub use folder::{FolderError, pack_folder};
 pub use pack::{Bundle, File, Files, LARGEST, PackError, digest, pack, pack_texts};
-pub use place::{MODULE_FILE, module_path, pack_at};
+pub use place::{INPUT_FILE, MODULE_FILE, module_path, pack_at};
 pub use source::{Origin, SourceError, of_source};
 pub use sweep::{UNUSED_FOR, sweep};
 pub use unpack::{Error as UnpackError, inside, unpack, unpack_tar};

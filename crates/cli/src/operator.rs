@@ -41,10 +41,10 @@ pub struct Args {
     #[arg(long, env = "KNOLL_WATCH_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Where the operator's own objects are: Lease, Service and certificate [default: the pod's namespace]
-    #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(long, env = "KNOLL_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     lease_namespace: Option<String>,
     /// Who this operator is among several [default: one of its own]
-    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    #[arg(long, env = "KNOLL_IDENTITY", value_name = "NAME")]
     identity: Option<String>,
     /// Where the hub listens [default: port 8443 of every address]
     #[arg(long, env = "KNOLL_HUB_LISTEN", value_name = "ADDRESS")]

@@ -28,8 +28,10 @@ use knoll_api::{
 };
 use kube::{Resource, ResourceExt};
 
+pub(crate) use graph::wait_for;
 pub use graph::{Waits, cycle, dependants, needs, unready};
 pub use launch::{owner_annotations, owner_labels, workspace};
+pub(crate) use revision::digest;
 pub use revision::{outputs_digest, revision, selected, variables_digest};
 
 use crate::status::Cause;

@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use knoll_api::names::{content, plan_secret, reason, upload_secret};
+use knoll_api::names::{content, plan_secret, reason, secret_type, upload_secret};
 use knoll_api::run::{Run, RunPhase};
 use knoll_api::wire::{ErrorBody, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::{Workspace, WorkspaceDeletionPolicy};
@@ -184,7 +184,12 @@ async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, content: By
 
 async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
     let Session { caller, run, workspace, .. } = &*runner.session;
-    let label = Label { name: plan_secret(run), kind: content::PLAN, run, workspace, owner: runner.run_reference()? };
+    let label = Label {
+        name: plan_secret(run),
+        type_: secret_type::CONTENT,
+        labels: contents::labels(content::PLAN, run, workspace),
+        owner: runner.run_reference()?,
+    };
     contents::put(&shared.client, &caller.namespace, &label, &content).await?;
     Ok(StatusCode::NO_CONTENT)
 }

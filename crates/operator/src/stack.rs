@@ -1,7 +1,7 @@
 //! The controller of Stacks: it keeps what a revision is made of, and starts the Runs that the machine asks for.
 
 mod act;
-mod inputs;
+pub mod inputs;
 mod outputs;
 mod sources;
 

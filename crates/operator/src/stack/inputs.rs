@@ -226,7 +226,8 @@ fn versions(
     all.join("\n")
 }
 
-fn version<K>(store: &reflector::Store<PartialObjectMeta<K>>, namespace: &str, name: &str) -> String
+/// The UID and the version of an object.
+pub fn version<K>(store: &reflector::Store<PartialObjectMeta<K>>, namespace: &str, name: &str) -> String
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {

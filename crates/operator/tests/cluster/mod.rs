@@ -1,6 +1,8 @@
 //! An embedded cluster with the operator in it. The test plays the kubelet's part and the hub's.
 #![allow(clippy::unwrap_used, dead_code, reason = "tests; each test file uses a part of it")]
 
+pub mod atoms;
+
 use std::{
     sync::{
         Arc,
