@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Subcommand;
 
-use crate::cluster::ApiServer;
+use crate::cluster::{ApiServer, Place, Up, node_possible};
+use crate::image;
 use crate::progress::{command, phase, root, status};
+use crate::real;
 
 /// What to measure.
 #[derive(clap::Args)]
@@ -25,17 +27,54 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// Bare terraform beside a Run on the embedded cluster and on a real one
+    Run {
+        /// Leaves the real cluster out
+        #[arg(long)]
+        embedded: bool,
+        /// What `knoll-bench run` is told, such as `--rounds 5`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
 }
 
 /// Measures.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    phase("building knoll and its benchmarks", || {
-        command(&["build", "--release", "--package", "knoll", "--package", "knoll-bench", "--bins"])
-    })?;
-    let built = root().join("target/release");
     match &arguments.bench {
-        Bench::Api { rest } => api(&built, rest),
+        Bench::Api { rest } => {
+            phase("building knoll and its benchmarks", || {
+                command(&["build", "--release", "--package", "knoll", "--package", "knoll-bench", "--bins"])
+            })?;
+            api(&root().join("target/release"), rest)
+        }
+        Bench::Run { embedded, rest } => {
+            // The program of the image is the one that is measured on the embedded cluster.
+            let bench = phase("building knoll and its benchmarks", || {
+                image::build_static("knoll", false)?;
+                image::build_static("knoll-bench", false)
+            })?;
+            one_run(bench.parent().context("a program lies in a folder")?, *embedded, rest)
+        }
     }
+}
+
+/// Measures Runs, on a real cluster too where this machine can have a node.
+fn one_run(built: &Path, embedded_only: bool, rest: &[String]) -> anyhow::Result<()> {
+    let mut bench = Command::new(built.join("knoll-bench"));
+    bench.arg("run");
+    let possible = if embedded_only { Err("it was left out".to_owned()) } else { node_possible() };
+    match possible {
+        Err(why) => println!("==> NOT MEASURED: the real cluster: {why}"),
+        Ok(()) => {
+            let place = Place::of(None)?;
+            phase("starting a real cluster with a node", || Up { node: true, ..Up::default() }.run(&place))?;
+            phase("loading images", || image::load_for_figures(&place))?;
+            real::install(&built.join("knoll"), &place)?;
+            bench.arg("--real").arg(place.kubeconfig()).arg("--audit").arg(place.path("logs/audit.log"));
+        }
+    }
+    let embedded = phase("starting the embedded cluster", || Embedded::start(built))?;
+    status(bench.arg("--embedded").arg(embedded.folder.join("kubeconfig")).args(rest))
 }
 
 fn api(built: &Path, rest: &[String]) -> anyhow::Result<()> {

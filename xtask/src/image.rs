@@ -37,14 +37,24 @@ pub struct Arguments {
     name: Option<String>,
 }
 
+/// Where OpenTofu is, if it was built before: tests that need it are told.
+pub fn tofu() -> Option<String> {
+    tofu::built().ok().flatten().map(|path| path.to_string_lossy().into_owned())
+}
+
 /// Builds the images quickly and loads them into a node.
 pub fn load_for_tests(place: &Place) -> anyhow::Result<()> {
-    run(&Arguments {
-        dev: true,
-        tofu: false,
-        load: true,
-        name: (place.name != cluster::DEFAULT_NAME).then(|| place.name.clone()),
-    })
+    load(place, true)
+}
+
+/// Builds the images to be quick and loads them into a node.
+pub fn load_for_figures(place: &Place) -> anyhow::Result<()> {
+    load(place, false)
+}
+
+fn load(place: &Place, dev: bool) -> anyhow::Result<()> {
+    let name = (place.name != cluster::DEFAULT_NAME).then(|| place.name.clone());
+    run(&Arguments { dev, tofu: false, load: true, name })
 }
 
 /// Builds the images and loads them.
@@ -97,23 +107,26 @@ pub fn pause(name: &str, busybox: &Path) -> Image {
 
 /// Builds the static binary, and the image that has it.
 fn knoll(dev: bool) -> anyhow::Result<Image> {
+    let binary = phase("building a static knoll", || build_static("knoll", dev))?;
+    elf::check_static(&binary)?;
+    Ok(contents::knoll(&format!("knoll/knoll:{}", env!("CARGO_PKG_VERSION")), &binary))
+}
+
+/// Builds a package's program of this name for an image, and tells where it is.
+pub fn build_static(name: &str, dev: bool) -> anyhow::Result<PathBuf> {
     let host = host()?;
     if !host.contains("linux") {
         bail!("images are for Linux, and this machine is {host}: build with the Dockerfile instead");
     }
-    phase("building a static knoll", || {
-        let mut build = cargo();
-        build.args(["build", "--package", "knoll", "--bin", "knoll", "--target", &host]);
-        if !dev {
-            build.arg("--release");
-        }
-        // With a target of its own the flags reach what runs in the image, and not what runs during the build.
-        build.env("RUSTFLAGS", "-C target-feature=+crt-static").env_remove("CARGO_ENCODED_RUSTFLAGS");
-        status(&mut build)
-    })?;
-    let binary = target().join(&host).join(if dev { "debug" } else { "release" }).join("knoll");
-    elf::check_static(&binary)?;
-    Ok(contents::knoll(&format!("knoll/knoll:{}", env!("CARGO_PKG_VERSION")), &binary))
+    let mut build = cargo();
+    build.args(["build", "--package", name, "--bin", name, "--target", &host]);
+    if !dev {
+        build.arg("--release");
+    }
+    // With a target of its own the flags reach what runs in the image, and not what runs during the build.
+    build.env("RUSTFLAGS", "-C target-feature=+crt-static").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    status(&mut build)?;
+    Ok(target().join(&host).join(if dev { "debug" } else { "release" }).join(name))
 }
 
 /// The platform that this machine's compiler builds for.

@@ -1,5 +1,6 @@
 //! The tests on a real cluster: the same programs that run on the embedded one, with Knoll installed as a user would.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::bail;
@@ -10,7 +11,8 @@ use crate::progress::{built, phase, status};
 use crate::suite::{self, Program};
 
 /// The programs that run on any cluster: those of the package `e2e`, and these.
-const PROGRAMS: [&str; 2] = ["cli kills", "cli promises"];
+const PROGRAMS: [&str; 7] =
+    ["cli attach", "cli files", "cli kills", "cli promises", "cli roles", "cli runs", "cli steps"];
 /// What they leave to the embedded cluster.
 const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
 
@@ -39,10 +41,21 @@ pub fn run(programs: &[Program]) -> anyhow::Result<()> {
 
 fn on(place: &Place, programs: &[Program]) -> anyhow::Result<()> {
     phase("loading images", || image::load_for_tests(place))?;
+    install(&built()?.join("knoll"), place)?;
+    let kubeconfig = place.kubeconfig();
+    let kubeconfig = kubeconfig.to_string_lossy();
+    let settings = [("KNOLL_E2E", "real"), ("KNOLL_E2E_KUBECONFIG", &kubeconfig)];
+    // One program at a time: they share the operator, which some of them kill.
+    phase("tests on the real cluster", || {
+        programs.iter().try_for_each(|program| suite::run(std::slice::from_ref(program), &settings, &WITHOUT))
+    })
+}
+
+/// Installs Knoll, or what is new of it.
+pub fn install(knoll: &Path, place: &Place) -> anyhow::Result<()> {
     let kubeconfig = place.kubeconfig();
     phase("installing Knoll", || {
-        let mut install = Command::new(built()?.join("knoll"));
-        status(install.arg("install").arg("--kubeconfig").arg(&kubeconfig))?;
+        status(Command::new(knoll).arg("install").arg("--kubeconfig").arg(&kubeconfig))?;
         // The image has the name that it had before, and an operator that was there does not know that it is another.
         for words in [["restart", "deployment/knoll-operator"], ["status", "deployment/knoll-operator"]] {
             let mut kubectl = Command::new("kubectl");
@@ -50,11 +63,5 @@ fn on(place: &Place, programs: &[Program]) -> anyhow::Result<()> {
             status(&mut kubectl)?;
         }
         Ok(())
-    })?;
-    let kubeconfig = kubeconfig.to_string_lossy();
-    let settings = [("KNOLL_E2E", "real"), ("KNOLL_E2E_KUBECONFIG", &kubeconfig)];
-    // One program at a time: they share the operator, which some of them kill.
-    phase("tests on the real cluster", || {
-        programs.iter().try_for_each(|program| suite::run(std::slice::from_ref(program), &settings, &WITHOUT))
     })
 }

@@ -114,6 +114,7 @@ fn start(program: &Program, settings: &[(&str, &str)], words: &[&str]) -> std::i
         .current_dir(&program.folder)
         .env("CARGO_MANIFEST_DIR", &program.folder)
         .envs(settings.iter().copied())
+        .envs(crate::image::tofu().map(|path| ("KNOLL_TOFU", path)))
         .stdin(Stdio::null())
         .output()
 }

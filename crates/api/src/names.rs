@@ -29,6 +29,8 @@ pub mod condition {
     pub const EXITED: &str = "Exited";
     /// A Stack's infrastructure differs from what was applied.
     pub const DRIFTED: &str = "Drifted";
+    /// The newest files of a Stack's source outside of the cluster are known.
+    pub const FETCHED: &str = "Fetched";
 }
 
 /// Reasons of conditions and events.
@@ -117,6 +119,10 @@ pub mod reason {
     pub const DEPENDENCY_CYCLE: &str = "DependencyCycle";
     /// A revision is applied.
     pub const APPLIED: &str = "Applied";
+    /// The newest files are known.
+    pub const FETCHED: &str = "Fetched";
+    /// Files are on their way.
+    pub const FETCHING: &str = "Fetching";
     /// Infrastructure is as it was applied.
     pub const IN_SYNC: &str = "InSync";
     /// Infrastructure differs from what was applied.

@@ -10,7 +10,6 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use knoll_api::Run;
 use knoll_api::run::{RunPhase, RunStatus};
-use knoll_api::step::StepName;
 use knoll_bundle::{File, Files};
 use knoll_hub::logs::Range;
 use kube::ResourceExt;
@@ -204,27 +203,6 @@ async fn evil(place: &Place) -> String {
     digest
 }
 
-/// A terraform of the test's own can only be given to an embedded cluster.
-mod embedded {
-    use super::*;
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn an_init_that_fails_twice_is_tried_three_times() {
-        let fails_twice = r#"
-if test "$1" = init && test "$(ls "$BIN" | wc -l)" -lt 3; then
-  mktemp "$BIN/XXXXXX" >/dev/null
-  echo "Error: the network is away" >&2
-  exit 1
-fi"#;
-        let world = World::with_terraform(fails_twice).await;
-        let place = world.place("retry").await;
-        place.run("r", with_module("output \"x\" { value = 1 }", json!({"retry": {"backoff": "50ms"}}))).await;
-        let status = place.succeeded("r").await;
-        let init = status.steps.iter().find(|step| step.name == StepName::Init).unwrap();
-        assert_eq!((init.attempts, init.exit_code), (3, Some(0)), "{init:?}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_files_the_log_and_earlier_states_outlive_their_run() {
     let world = World::start().await;
@@ -316,7 +294,7 @@ async fn a_state_and_a_plan_of_twenty_megabytes_work() {
     let plans = place.api::<Secret>().list(&plans).await.unwrap();
     let stored: usize = plans.iter().flat_map(|part| part.data.iter().flatten()).map(|(_, part)| part.0.len()).sum();
     assert!(stored > 20_000_000, "the plan has {stored} bytes");
-    approve(&place, "r", status.review_digest.as_deref().unwrap()).await;
+    place.approve("r", status.review_digest.as_deref().unwrap()).await;
     place.succeeded("r").await;
     let size = knoll_hub::states::pull(&place.client, &place.namespace, "w", None).await.unwrap().unwrap().len();
     assert!(size > 20_000_000, "the state has {size} bytes");
@@ -338,15 +316,4 @@ fn noise(bytes: usize) -> String {
         char::from(LETTERS[usize::try_from(seed % 64).unwrap()])
     });
     letter.take(bytes).collect()
-}
-
-async fn approve(place: &Place, run: &str, digest: &str) {
-    use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-    let review = SelfSubjectReview::default();
-    let me = kube::Api::all(place.client.clone()).create(&PostParams::default(), &review).await.unwrap();
-    let by = me.status.and_then(|status| status.user_info?.username).unwrap_or_default();
-    let spec = json!({"run": run, "digest": digest, "decision": "Approve", "by": by});
-    let approval: knoll_api::Approval =
-        serde_json::from_value(json!({"metadata": {"name": format!("{run}-yes")}, "spec": spec})).unwrap();
-    place.api::<knoll_api::Approval>().create(&PostParams::default(), &approval).await.unwrap();
 }

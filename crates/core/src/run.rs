@@ -229,10 +229,8 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
     let Some(pod) = seen.pod else {
         let since = status.started_at.as_ref().map(|time| time.0);
         let late = status.phase == RunPhase::Starting && is_past(after(since, limit), now);
-        let told = conditions::find(&status.conditions, condition::READY);
-        let told = told.filter(|ready| ready.reason == reason::TIMED_OUT).map(|ready| ready.message.clone());
         let cause = if late {
-            told.map_or_else(|| not_in_time(run, seen.workspace, None), |told| Cause::new(reason::TIMED_OUT, told))
+            told_late(&status).unwrap_or_else(|| not_in_time(run, seen.workspace, None))
         } else {
             Cause::new(reason::POD_DELETED, "The pod was deleted before its runner had reported its end.")
         };
@@ -240,7 +238,9 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
     };
     let fate = fate::of(pod, now);
     if let Fate::Ended(cause) = fate {
-        return lost(seen, status, cause, now);
+        // Whoever deletes a pod that is late is no news; why it was late is.
+        let late = told_late(&status).filter(|_| cause.reason == reason::POD_DELETED);
+        return lost(seen, status, late.unwrap_or(cause), now);
     }
     if pod.metadata.deletion_timestamp.is_some() {
         return Decision::keep(status).at(fate::lost_at(pod));
@@ -431,6 +431,13 @@ fn ended(seen: &Observed<'_>, mut status: RunStatus, phase: RunPhase, cause: &Ca
     status::finish(&mut status, seen.run, phase, cause, now);
     let ttl = seen.run.spec.ttl_after_finished.as_ref().map(|ttl| ttl.get());
     Decision::keep(status).at(after(Some(now), ttl))
+}
+
+/// What the status says about a pod that was deleted because it did not start in time.
+fn told_late(status: &RunStatus) -> Option<Cause> {
+    let ready = conditions::find(&status.conditions, condition::READY);
+    let late = ready.filter(|ready| status.phase == RunPhase::Starting && ready.reason == reason::TIMED_OUT)?;
+    Some(Cause::new(reason::TIMED_OUT, late.message.clone()))
 }
 
 fn not_in_time(run: &Run, workspace: Option<&Workspace>, why: Option<&Cause>) -> Cause {

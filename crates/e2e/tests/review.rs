@@ -79,3 +79,49 @@ async fn nobody_approves_in_the_name_of_another() {
     let run: Run = namespace.api().get("change").await.unwrap();
     assert_eq!(run.status.unwrap().phase, RunPhase::Review);
 }
+
+#[tokio::test]
+async fn a_plan_that_nobody_decides_on_is_discarded_in_time() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w"));
+    let waits = run("change", "w", &inline(MODULE));
+    namespace.create(&format!("{waits}  approval: Manual\n  timeouts: {{review: 1s}}\n"));
+    let status = namespace.run_in("change", RunPhase::Discarded).await.status.unwrap();
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+    assert_eq!(ready.reason, "TimedOut");
+    assert!(ready.message.contains("timeouts.review"), "{ready:?}");
+    namespace.create(&run("next", "w", &inline(MODULE)));
+    namespace.run_in("next", RunPhase::Succeeded).await;
+}
+
+#[tokio::test]
+async fn a_privileged_command_runs_when_exactly_it_was_approved() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w").replace("spec: {}", "spec: {privilegedCommands: [state rm]}"));
+    namespace.create(&run("first", "w", &inline(MODULE)));
+    namespace.run_in("first", RunPhase::Succeeded).await;
+    let command = |name: &str, words: &str| {
+        let head = format!("apiVersion: knoll.dev/v1alpha1\nkind: Run\nmetadata: {{name: {name}}}\n");
+        format!("{head}spec: {{workspace: w, operation: command, {words}}}\n")
+    };
+    namespace.create(&command("list", "command: state list"));
+    namespace.run_in("list", RunPhase::Succeeded).await;
+
+    namespace.create(&command("remove", "command: state rm, args: [terraform_data.a]"));
+    let status = namespace.run_in("remove", RunPhase::Review).await.status.unwrap();
+    assert_eq!(status.pod_name, None, "nothing starts before it is approved");
+    // While it waits it holds nobody up: it has not joined the queue.
+    namespace.create(&run("second", "w", &inline(MODULE)));
+    namespace.run_in("second", RunPhase::Succeeded).await;
+    let ann = namespace.person("ann", &["knoll-approver"]);
+    let decision = approval("approve", "remove", &status.review_digest.unwrap(), "Approve", &ann.user);
+    let _ = ann.kubectl_with(&decision, &["create", "-f", "-"]).ok();
+    namespace.run_in("remove", RunPhase::Succeeded).await;
+    namespace.until::<Workspace>("w", "had nothing left", |workspace| resources(workspace) == 0).await;
+
+    namespace.create(&command("again", "command: state rm, args: [terraform_data.b]"));
+    let digest = namespace.run_in("again", RunPhase::Review).await.status.unwrap().review_digest.unwrap();
+    let decision = approval("discard", "again", &digest, "Discard", &ann.user);
+    let _ = ann.kubectl_with(&decision, &["create", "-f", "-"]).ok();
+    namespace.run_in("again", RunPhase::Discarded).await;
+}

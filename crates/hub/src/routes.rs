@@ -55,6 +55,8 @@ pub struct Shared {
     pub runs: Arc<Cache<Run>>,
     /// All Workspaces.
     pub workspaces: Cache<Workspace>,
+    /// What fetches of sources may do.
+    pub fetch: knoll_fetch::Settings,
     /// Ends waiting requests.
     pub shutdown: CancellationToken,
 }
@@ -151,7 +153,7 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
 
 async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let workspace = runner.workspace(&shared).await?;
-    let bundle = bundle::of(&shared.client, &runner.session, &runner.run, &workspace).await?;
+    let bundle = bundle::of(&shared.client, &runner.session, &runner.run, &workspace, shared.fetch).await?;
     Ok(match bundle {
         Some(bundle) => ([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
@@ -284,7 +286,7 @@ async fn put_progress(
         };
     }
     if let Some(digest) = &report.bundle
-        && !bundle::kept(&shared.client, &runner.session, &runner.run, digest).await?
+        && !bundle::kept(&shared.client, &runner.session, &runner.run, digest, shared.fetch).await?
     {
         tracing::warn!(run = runner.session.run, "the files of a run are not kept: its source has changed meanwhile");
         report.bundle = None;

@@ -14,7 +14,14 @@ use knoll_api::{Approval, Atom, AtomVersion, Run, Stack, Workspace, names::label
 use knoll_core::{events::Standing, pod::Platform};
 use kube::{Api, Client, Resource, ResourceExt, api::PartialObjectMeta, runtime::reflector::Store};
 
-use crate::{atom, controller::Written, events::Recorder, metrics::Metrics, stack::Memory};
+use crate::{
+    atom,
+    controller::Written,
+    events::Recorder,
+    metrics::Metrics,
+    stack::{Memory, Sources},
+    watch::Triggers,
+};
 
 /// What every reconcile may use.
 pub struct Context {
@@ -46,6 +53,10 @@ pub struct Context {
     pub started: Started,
     /// What the inputs of Stacks came to.
     pub memory: Memory,
+    /// What is known of the sources of Stacks outside of the cluster.
+    pub sources: Sources,
+    /// Where to ask for a reconcile.
+    pub ask: Triggers,
     /// The pods that were created and that the cache does not show yet.
     pub created: Created,
     /// Where each run stood when it was last told of.

@@ -44,7 +44,7 @@ use crate::{
     events::Recorder,
     health::{Controllers, Health},
     metrics::Metrics,
-    stack::Memory,
+    stack::{Memory, Sources},
     watch::{Triggers, feed},
 };
 
@@ -64,6 +64,8 @@ pub struct Settings {
     pub metrics: Metrics,
     /// Where it says how far it is.
     pub health: Health,
+    /// What fetches of sources may do.
+    pub fetch: knoll_fetch::Settings,
 }
 
 /// Why the operator stopped.
@@ -127,7 +129,7 @@ async fn lead(
 
 /// The caches, their feeds and the controllers, wired in one place.
 async fn control(client: Client, settings: Settings, shutdown: CancellationToken) -> Result<(), Error> {
-    let Settings { namespace, platform, lease, metrics, health } = settings;
+    let Settings { namespace, platform, lease, metrics, health, fetch } = settings;
     health.controllers(Controllers::Filling);
     let (run_store, run_writer) = reflector::store();
     let (workspace_store, workspace_writer) = reflector::store();
@@ -174,6 +176,8 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         watches,
         started: Started::default(),
         memory: Memory::default(),
+        sources: Sources::new(fetch),
+        ask: ask.clone(),
         created: Created::default(),
         told: Told::default(),
         events: recorder,

@@ -20,16 +20,20 @@ use crate::steps::{Failure, Steps};
 /// How long a hook's container may take to come to its gate before the hub is asked about it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Runs the hooks of `step` in their order. The first one that fails ends the step, unless it may fail.
+/// Runs the hooks of `step` in their order. The first one that fails ends the step, unless it may fail: then the step's
+/// message tells of it.
 ///
 /// # Errors
 /// When a hook fails that must not.
-pub async fn run(steps: &Steps, step: StepName) -> Result<(), Failure> {
+pub async fn run(steps: &Steps, step: StepName) -> Result<Option<String>, Failure> {
+    let mut failures = Vec::new();
     for hook in steps.job.hooks.iter().filter(|hook| hook.step == step) {
         match run_one(steps, hook).await {
             Ok(()) => {}
             Err(failure) if hook.on_failure == HookFailure::Continue && failure.reason != reason::CANCELLED => {
                 steps.console.line(&format!("knoll: the hook `{}` failed; the run goes on", hook.name)).await;
+                let message = format!("the hook `{}` failed, and the run went on: {}", hook.name, failure.message);
+                failures.push(steps.console.redact(&message));
             }
             Err(failure) => {
                 let message = format!("the hook `{}` failed: {}", hook.name, failure.message);
@@ -37,7 +41,7 @@ pub async fn run(steps: &Steps, step: StepName) -> Result<(), Failure> {
             }
         }
     }
-    Ok(())
+    Ok((!failures.is_empty()).then(|| failures.join("\n")))
 }
 
 async fn run_one(steps: &Steps, hook: &JobHook) -> Result<(), Failure> {

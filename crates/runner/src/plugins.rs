@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     const LOCK: &str = r#"
-provider "registry.terraform.io/hashicorp/time" {
+provider "example.com/knoll/time" {
   version     = "0.14.2"
   constraints = "0.14.2"
   hashes = [
@@ -144,7 +144,7 @@ provider "registry.terraform.io/hashicorp/time" {
             check(None, Use::Write);
         }
         check(Some(LOCK), Use::Write);
-        fs::create_dir_all(cache.join("registry.terraform.io/hashicorp/time/0.14.2")).unwrap();
+        fs::create_dir_all(cache.join("example.com/knoll/time/0.14.2")).unwrap();
         check(Some(LOCK), Use::Read);
         fs::write(module.join("x.tf.json"), "{}").unwrap();
         check(None, Use::Write);
@@ -153,6 +153,6 @@ provider "registry.terraform.io/hashicorp/time" {
     #[test]
     fn providers_are_read_from_a_lock_file() {
         let all: Vec<_> = locked(LOCK).collect();
-        assert_eq!(all, [("registry.terraform.io/hashicorp/time", "0.14.2")]);
+        assert_eq!(all, [("example.com/knoll/time", "0.14.2")]);
     }
 }

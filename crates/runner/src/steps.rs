@@ -161,6 +161,7 @@ impl Steps {
             // A hook may print what the apply has just made.
             self.console.learn(&sensitive::of_state(&state));
         }
+        let mut note = None;
         let result = match step {
             StepName::Setup | StepName::Review => Ok(()),
             StepName::Init => self.init(uploads).await,
@@ -173,10 +174,10 @@ impl Steps {
             | StepName::PrePlan
             | StepName::PostPlan
             | StepName::PreApply
-            | StepName::PostApply => hooks::run(self, step).await,
+            | StepName::PostApply => hooks::run(self, step).await.map(|failures| note = failures),
         };
         match &result {
-            Ok(()) => self.reporter.ended(step, StepState::Succeeded, Some(0), None),
+            Ok(()) => self.reporter.ended(step, StepState::Succeeded, Some(0), note),
             Err(failure) => {
                 let cancelled = failure.reason == reason::CANCELLED;
                 let state = if cancelled { StepState::Cancelled } else { StepState::Failed };
@@ -340,6 +341,7 @@ impl Steps {
                 None => arg.into(),
             });
         }
+        program.input = Some(self.folders.bundle().join(knoll_bundle::INPUT_FILE)).filter(|file| file.is_file());
         let ended = self.process(StepName::Command, &program).await?;
         let judged = self.judge(StepName::Command, ended, &[0]).map(drop);
         if initialises && judged.is_ok() {

@@ -20,6 +20,8 @@ use crate::workspace::Place;
 /// The arguments of `knoll run`.
 #[derive(clap::Args)]
 pub struct RunCommand {
+    #[command(flatten)]
+    connection: Connection,
     #[command(subcommand)]
     command: Command,
 }
@@ -44,8 +46,9 @@ struct Args {
 
 /// Shows one run.
 pub async fn run(args: RunCommand, outer: &Connection) -> Result<ExitCode> {
+    let outer = args.connection.or(outer);
     let Command::Show(args) = args.command;
-    let place = Place::find(&args.connection.or(outer)).await?;
+    let place = Place::find(&args.connection.or(&outer)).await?;
     let run = super::get(&place, &args.run).await?;
     let plan = plan_text::read(&place, &run).await;
     output::one(&run, args.output.output, |_| text(&run, plan.as_deref(), Timestamp::now()))

@@ -2,7 +2,7 @@
 
 mod change;
 mod graph;
-mod list;
+pub mod list;
 mod plan;
 mod show;
 
@@ -17,6 +17,8 @@ use crate::workspace::Place;
 /// The arguments of `knoll stack`.
 #[derive(clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
     #[command(subcommand)]
     command: Command,
 }
@@ -42,6 +44,7 @@ enum Command {
 
 /// Runs the command.
 pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let outer = &args.connection.or(outer);
     match args.command {
         Command::List(args) => list::run(args, outer).await,
         Command::Show(args) => show::run(args, outer).await,

@@ -6,16 +6,16 @@
 
 use std::fmt::Debug;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
 use knoll_api::run::{RunPhase, RunStatus};
 use knoll_api::workspace::WorkspaceStatus;
-use knoll_api::{Run, Workspace};
+use knoll_api::{Approval, Run, Workspace};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::NamespaceResourceScope;
@@ -63,19 +63,25 @@ impl World {
         World { folder, client, given, suffix, places: Mutex::default() }
     }
 
-    /// A cluster whose terraform runs `script` first; `$BIN` is the folder it is in, where nothing else is.
-    pub async fn with_terraform(script: &str) -> Self {
+    /// The given cluster, or a new one whose programs are also looked for in this folder.
+    pub async fn with_path(bin: &Path) -> Self {
+        let given = std::env::var_os("KNOLL_E2E_KUBECONFIG").map(PathBuf::from);
         let folder = tempfile::tempdir().unwrap();
-        let bin = folder.path().join("bin");
-        fs::create_dir(&bin).unwrap();
-        let search = std::env::var_os("PATH").unwrap_or_default();
-        let real = std::env::split_paths(&search).map(|folder| folder.join("terraform")).find(|file| file.is_file());
-        let (real, file) = (real.expect("terraform must be on the PATH"), bin.join("terraform"));
-        let text = format!("#!/bin/sh\nBIN={}\n{script}\nexec {} \"$@\"\n", bin.display(), real.display());
-        fs::write(&file, text).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-        up(&folder);
-        World::seen(folder, None).await
+        if given.is_none() {
+            std::os::unix::fs::symlink(bin, folder.path().join("bin")).unwrap();
+            up(&folder);
+        }
+        World::seen(folder, given).await
+    }
+
+    /// Whether it is another cluster than one of the test's own.
+    pub fn is_given(&self) -> bool {
+        self.given.is_some()
+    }
+
+    /// `knoll` with these words, on this cluster.
+    pub fn command(&self, words: &[&str]) -> Command {
+        command(&self.folder, &self.kubeconfig(), words)
     }
 
     /// Runs `knoll` on this cluster.
@@ -147,17 +153,21 @@ impl Drop for World {
 }
 
 fn call(folder: &TempDir, kubeconfig: &Path, words: &[&str]) -> Output {
-    // A terraform of the test's own goes before the machine's.
+    command(folder, kubeconfig, words).output().unwrap()
+}
+
+fn command(folder: &TempDir, kubeconfig: &Path, words: &[&str]) -> Command {
+    // Programs of the test's own go before the machine's.
     let path = format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap_or_default());
-    Command::new(env!("CARGO_BIN_EXE_knoll"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_knoll"));
+    command
         .args(words)
         .env("KNOLL_DATA_DIR", folder.path().join("data"))
         .env("KUBECONFIG", kubeconfig)
         .env("PATH", path)
         .env_remove("KNOLL_PORT")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+        .stdin(Stdio::null());
+    command
 }
 
 fn up(folder: &TempDir) {
@@ -281,6 +291,16 @@ impl Place {
             }
         };
         within(&format!("{run} waits and is released"), released).await;
+    }
+
+    /// Approves what a run waits for, as whoever the test is.
+    pub async fn approve(&self, run: &str, digest: &str) {
+        let params = PostParams::default();
+        let me = Api::all(self.client.clone()).create(&params, &SelfSubjectReview::default()).await.unwrap();
+        let by = me.status.and_then(|status| status.user_info?.username).unwrap_or_default();
+        let spec = json!({"run": run, "digest": digest, "decision": "Approve", "by": by});
+        let approval: Approval = from(json!({"metadata": {"name": format!("{run}-yes")}, "spec": spec}));
+        self.api::<Approval>().create(&params, &approval).await.unwrap();
     }
 
     pub async fn pod(&self, name: &str) -> Pod {

@@ -272,9 +272,16 @@ fn timeouts_fire_when_they_say() {
     world.step(1);
     assert_eq!(world.step(2).requeue_at, Some(at(61)));
     assert!(matches!(world.step(61).action, Some(Action::DeletePod { .. })));
+    let mut on_its_way = world.clone();
     world.pod = None;
     world.step(62);
     world.expect(RunPhase::Failed, reason::TIMED_OUT);
+    // A node that shows how the pod ends says that it was deleted, which is not why the run failed.
+    let pod = on_its_way.pod.as_mut().unwrap();
+    pod.metadata.deletion_timestamp = Some(Time(at(61)));
+    pod.status = Some(PodStatus { phase: Some("Failed".to_owned()), ..PodStatus::default() });
+    on_its_way.step(62);
+    on_its_way.expect(RunPhase::Failed, reason::TIMED_OUT);
 
     let review = Timeouts { review: limit, ..Timeouts::default() };
     let mut world = World::apply(RunApproval::Manual).timeouts(review);

@@ -113,13 +113,18 @@ impl Hub {
 
     /// Runs the runner to its end; returns how it ended.
     pub async fn run(&self) -> Exit {
+        self.run_with(Grace { interrupt: Duration::from_secs(20), terminate: Duration::from_secs(5) }).await
+    }
+
+    /// The same, where processes have so much time to stop.
+    pub async fn run_with(&self, grace: Grace) -> Exit {
         let config = Config {
             hub_url: self.url.clone(),
             hub_ca: None,
             token_file: self.home.path().join("token"),
             work_dir: self.work_dir(),
             plugin_cache: None,
-            grace: Grace { interrupt: Duration::from_secs(20), terminate: Duration::from_secs(5) },
+            grace,
         };
         knoll_runner::run(config).await;
         self.last_report().exit.unwrap_or_default()

@@ -6,6 +6,7 @@ mod attach;
 mod hub;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub::{Hub, job};
 use knoll_api::hooks::HookFailure;
@@ -13,6 +14,7 @@ use knoll_api::names::reason;
 use knoll_api::run::Operation;
 use knoll_api::step::{StepName, StepState};
 use knoll_api::wire::{Job, JobHook, JobVariable};
+use knoll_runner::Grace;
 use serde_json::json;
 
 const WHOLE: [StepName; 5] = [StepName::Setup, StepName::Init, StepName::Plan, StepName::Apply, StepName::Outputs];
@@ -105,6 +107,26 @@ async fn a_cancelled_run_stops_terraform_and_keeps_its_state() {
     assert_eq!(hub.step(StepName::Apply).state, StepState::Cancelled);
     assert!(hub.resources().contains(&"first".to_owned()));
     assert!(!hub.resources().contains(&"third".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ignores_every_request_to_stop_is_killed_after_its_grace() {
+    let steps = [StepName::Setup, StepName::Command];
+    let stubborn = "trap 'echo not yet' INT; trap 'echo never' TERM; echo begun; while :; do sleep 0.02; done";
+    let args = vec!["-c".to_owned(), stubborn.to_owned()];
+    let asked = Job { command: Some("sh".into()), args, ..job(Operation::Command, &steps) };
+    let hub = Hub::start(asked, &[("main.tf", THREE)], None, None).await;
+    let running = tokio::spawn({
+        let hub = Arc::clone(&hub);
+        let grace = Grace { interrupt: Duration::from_millis(200), terminate: Duration::from_millis(200) };
+        async move { hub.run_with(grace).await }
+    });
+    hub.until("it has begun", |hub| hub.log().contains("begun")).await;
+    hub.cancel();
+    let exit = running.await.unwrap();
+    assert_eq!((exit.code, exit.reason.as_deref()), (137, Some(reason::CANCELLED)), "{exit:?}");
+    let log = hub.log();
+    assert!(log.find("not yet").unwrap() < log.find("never").unwrap(), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

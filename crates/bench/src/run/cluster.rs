@@ -1,0 +1,177 @@
+//! A cluster with Knoll in it: Runs are created and waited for, as any client would, and the requests are counted.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use futures::StreamExt;
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use knoll_api::run::RunPhase;
+use knoll_api::workspace::Workspace;
+use knoll_api::{Run, run::RunStatus};
+use kube::api::{DeleteParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::await_condition;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Config, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::requests::{Meter, Requests};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Nothing more follows from a run when nothing was asked for that long.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// The Runs that have ended: when, and how.
+type Ends = HashMap<String, (Instant, RunStatus)>;
+
+/// A cluster, and a namespace of the benchmark's own in it.
+pub struct Cluster {
+    /// Its API.
+    pub client: Client,
+    /// The namespace.
+    pub namespace: String,
+    meter: Meter,
+    count: AtomicU32,
+    ends: watch::Receiver<Ends>,
+    watching: JoinHandle<()>,
+}
+
+impl Cluster {
+    /// Connects as the kubeconfig says; requests are counted in the audit log, if there is one.
+    pub async fn connect(kubeconfig: &Path, audit: Option<PathBuf>) -> anyhow::Result<Self> {
+        let file = Kubeconfig::read_from(kubeconfig)?;
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+        let client = Client::try_from(config)?;
+        let namespace = format!("bench-{}", std::process::id());
+        let object: Namespace = from(json!({"metadata": {"name": namespace}}))?;
+        Api::all(client.clone()).create(&PostParams::default(), &object).await.context("cannot make a namespace")?;
+        // Pods need the account that the cluster puts into a new namespace.
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
+        let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
+        tokio::time::timeout(PATIENCE, there).await.context("the namespace has no account")??;
+        let (told, ends) = watch::channel(Ends::new());
+        let watching = tokio::spawn(note_ends(Api::namespaced(client.clone(), &namespace), told));
+        let meter = Meter::new(&client, audit).await?;
+        Ok(Self { client, namespace, meter, count: AtomicU32::new(0), ends, watching })
+    }
+
+    /// Takes the namespace away.
+    pub async fn remove(&self) {
+        self.watching.abort();
+        let all: Api<Namespace> = Api::all(self.client.clone());
+        if let Err(error) = all.delete(&self.namespace, &DeleteParams::default()).await {
+            eprintln!("the namespace `{}` is left behind: {error}", self.namespace);
+        }
+    }
+
+    /// Applies the module in a new Workspace; how long that took, in seconds, and the name of the Run.
+    pub async fn once(&self, module: &str) -> anyhow::Result<(f64, String)> {
+        let names = self.workspaces(1).await?;
+        let took = self.apply(module, &names).await?;
+        self.idle(&names).await?;
+        Ok((took, names.concat()))
+    }
+
+    /// Applies the module in so many new Workspaces at once; how long that took, and the requests that it took.
+    pub async fn crowd(&self, module: &str, count: usize) -> anyhow::Result<(f64, Requests)> {
+        let names = self.workspaces(count).await?;
+        let before = self.at_rest().await?;
+        let took = self.apply(module, &names).await?;
+        self.idle(&names).await?;
+        let after = self.at_rest().await?;
+        Ok((took, after.since(&before).and_created(&self.meter, count)))
+    }
+
+    /// Creates Runs of the names of their Workspaces; the time until the last one has succeeded.
+    async fn apply(&self, module: &str, names: &[String]) -> anyhow::Result<f64> {
+        let api: Api<Run> = Api::namespaced(self.client.clone(), &self.namespace);
+        let runs = names
+            .iter()
+            .map(|name| {
+                let spec = json!({"workspace": name, "operation": "apply", "source": {"inline": {"main.tf": module}}});
+                from(json!({"metadata": {"name": name}, "spec": spec}))
+            })
+            .collect::<anyhow::Result<Vec<Run>>>()?;
+        let begun = Instant::now();
+        let params = PostParams::default();
+        try_join_all(runs.iter().map(|run| api.create(&params, run))).await?;
+        let mut ends = self.ends.clone();
+        let all = ends.wait_for(|ends| names.iter().all(|name| ends.contains_key(name)));
+        let ends = tokio::time::timeout(PATIENCE, all).await.context("the runs do not end")??.clone();
+        let mut last = begun;
+        for name in names {
+            let Some((at, status)) = ends.get(name) else { continue };
+            if status.phase != RunPhase::Succeeded {
+                bail!("the run `{name}` ended {}: {:?}", status.phase.as_str(), status.conditions);
+            }
+            last = last.max(*at);
+        }
+        Ok(last.duration_since(begun).as_secs_f64())
+    }
+
+    async fn workspaces(&self, count: usize) -> anyhow::Result<Vec<String>> {
+        let api: Api<Workspace> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut names = Vec::new();
+        for _ in 0..count {
+            let name = format!("b{}", self.count.fetch_add(1, Ordering::Relaxed));
+            let workspace: Workspace = from(json!({"metadata": {"name": name}, "spec": {}}))?;
+            api.create(&PostParams::default(), &workspace).await?;
+            names.push(name);
+        }
+        self.idle(&names).await?;
+        Ok(names)
+    }
+
+    /// Waits until nothing is under way in these Workspaces.
+    async fn idle(&self, names: &[String]) -> anyhow::Result<()> {
+        let api: Api<Workspace> = Api::namespaced(self.client.clone(), &self.namespace);
+        let is_idle = |workspace: Option<&Workspace>| {
+            workspace.and_then(|workspace| workspace.status.as_ref()).is_some_and(|status| status.active.is_none())
+        };
+        let all = try_join_all(names.iter().map(|name| await_condition(api.clone(), name, is_idle)));
+        tokio::time::timeout(PATIENCE, all).await.context("the Workspaces do not become idle")??;
+        Ok(())
+    }
+
+    /// The requests until now, when no more follow.
+    async fn at_rest(&self) -> anyhow::Result<Requests> {
+        let mut last = self.meter.read().await?;
+        let begun = Instant::now();
+        loop {
+            tokio::time::sleep(QUIET).await;
+            let now = self.meter.read().await?;
+            if now.knoll == last.knoll || begun.elapsed() > PATIENCE {
+                return Ok(now);
+            }
+            last = now;
+        }
+    }
+}
+
+/// Tells when Runs end, by one watch for all.
+async fn note_ends(api: Api<Run>, told: watch::Sender<Ends>) {
+    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
+    while let Some(event) = events.next().await {
+        let at = Instant::now();
+        let Ok(run) = event else { continue };
+        let name = run.name_any();
+        if let Some(status) = run.status.filter(|status| status.phase.is_finished()) {
+            told.send_modify(|ends| {
+                ends.entry(name).or_insert((at, status));
+            });
+        }
+    }
+}
+
+/// An object from its JSON.
+pub fn from<K: DeserializeOwned>(value: Value) -> anyhow::Result<K> {
+    Ok(serde_json::from_value(value)?)
+}
