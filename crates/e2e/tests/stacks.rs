@@ -176,7 +176,7 @@ async fn drift_is_told_and_put_right() {
     apply(&namespace, &stack("net", spec(json!({"interval": "1m", "ignore": ignore}))));
     settled(&namespace, "net", 1).await;
     // Somebody takes both of them away behind the Stack's back.
-    let _ = namespace.knoll(&["state", "-w", "net", "rm", "terraform_data.a", "terraform_data.b"]).ok();
+    let _ = namespace.knoll(&["state", "rm", "-w", "net", "terraform_data.a", "terraform_data.b"]).ok();
     let drifted = |stack: &Stack| of(stack).drift.is_some_and(|drift| drift.since.is_some());
     let stack_now: Stack = namespace.until("net", "was Drifted", drifted).await;
     let said = message(&stack_now, condition::DRIFTED);
@@ -187,7 +187,7 @@ async fn drift_is_told_and_put_right() {
         of(stack).phase == StackPhase::Ready && of(stack).drift.is_some_and(|drift| drift.since.is_none())
     };
     namespace.until::<Stack>("net", "was put right", right).await;
-    assert_eq!(namespace.knoll(&["state", "-w", "net", "list"]).ok().lines().count(), 2);
+    assert_eq!(namespace.knoll(&["state", "list", "-w", "net"]).ok().lines().count(), 2);
 }
 
 #[tokio::test]
