@@ -27,6 +27,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// Many Stacks: created at once with real terraform, and settled
+    Stacks {
+        /// What `knoll-bench stacks` is told, such as `--settled 5000`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
     /// Bare terraform beside a Run on the embedded cluster and on a real one
     Run {
         /// Leaves the real cluster out
@@ -41,6 +47,14 @@ enum Bench {
 /// Measures.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.bench {
+        Bench::Stacks { rest } => {
+            phase("building knoll and its benchmarks", || {
+                command(&["build", "--release", "--package", "knoll", "--package", "knoll-bench", "--bins"])
+            })?;
+            let built = root().join("target/release");
+            let mut bench = Command::new(built.join("knoll-bench"));
+            status(bench.arg("stacks").arg("--knoll").arg(built.join("knoll")).args(rest))
+        }
         Bench::Api { rest } => {
             phase("building knoll and its benchmarks", || {
                 command(&["build", "--release", "--package", "knoll", "--package", "knoll-bench", "--bins"])

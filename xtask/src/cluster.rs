@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let place = Place::of(arguments.name.as_deref())?;
     match &arguments.action {
         Action::Up { node, kube_version } => {
-            let up = Up { node: *node, kube_version: kube_version.clone() };
+            let up = Up { node: *node, kube_version: kube_version.clone(), unscheduled: false };
             up.run(&place)
         }
         Action::Down { delete } => down(&place, *delete),
@@ -110,6 +110,8 @@ pub struct Up {
     pub node: bool,
     /// The version of Kubernetes, when it matters.
     pub kube_version: Option<String>,
+    /// Without a scheduler: pods stay as they were created.
+    pub unscheduled: bool,
 }
 
 impl Up {
@@ -139,7 +141,7 @@ impl Up {
             node::configure(place, &record, tools)?;
         }
         let kubectl = Kubectl::new(place, &record)?;
-        let mut changed = start_control(place, &record, &kubectl)?;
+        let mut changed = start_control(place, &record, &kubectl, self.unscheduled)?;
         if let Some(tools) = &tools {
             changed |= start_node(place, &record, tools, &kubectl)?;
         }
@@ -236,17 +238,20 @@ impl Drop for ApiServer {
 }
 
 /// Starts the control plane. Answers whether anything had to be started.
-fn start_control(place: &Place, record: &Record, kubectl: &Kubectl) -> anyhow::Result<bool> {
+fn start_control(place: &Place, record: &Record, kubectl: &Kubectl, unscheduled: bool) -> anyhow::Result<bool> {
     let mut changed = false;
-    for program in control::programs(place, record)? {
-        changed |= ensure(place, &program)?;
+    let mut programs = control::programs(place, record)?;
+    programs.retain(|program| !(unscheduled && program.name == "kube-scheduler"));
+    for program in &programs {
+        changed |= ensure(place, program)?;
         match program.name {
             "etcd" => ready::etcd(place, record)?,
             "kube-apiserver" => ready::apiserver(place, kubectl)?,
             _ => {}
         }
     }
-    ready::controllers(place, kubectl)?;
+    let names: Vec<&str> = programs.iter().map(|program| program.name).collect();
+    ready::controllers(place, kubectl, &names)?;
     Ok(changed)
 }
 

@@ -11,7 +11,8 @@ use crate::progress::{built, phase, status};
 use crate::suite::{self, Program};
 
 /// The programs that run on any cluster: those of the package `e2e`, and these.
-const PROGRAMS: [&str; 3] = ["cli kills", "cli promises", "cli steps"];
+const PROGRAMS: [&str; 7] =
+    ["cli attach", "cli files", "cli kills", "cli promises", "cli roles", "cli runs", "cli steps"];
 /// What they leave to the embedded cluster.
 const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
 

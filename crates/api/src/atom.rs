@@ -1,5 +1,7 @@
 //! [`Atom`]: a set of Kubernetes objects that is updated as one transaction.
 
+use std::{collections::BTreeMap, fmt};
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -55,9 +57,17 @@ pub struct AtomSpec {
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub inputs: Vec<AtomInput>,
-    /// Stops the update that is under way, and rolls it back.
+    /// Stops the update that is under way, and rolls it back. Nothing is updated while it is true.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel: bool,
+    /// Takes fields over that other managers own, instead of an error that names them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+    /// The service account, in the same namespace, whose rights the objects are read and written with. Without one the
+    /// operator's own rights count, and only objects in the Atom's namespace are taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub service_account_name: Option<String>,
 }
 
 impl Default for AtomSpec {
@@ -70,6 +80,8 @@ impl Default for AtomSpec {
             depends_on: Vec::new(),
             inputs: Vec::new(),
             cancel: false,
+            force: false,
+            service_account_name: None,
         }
     }
 }
@@ -132,6 +144,22 @@ pub struct AtomInput {
     /// A key of a ConfigMap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_key_ref: Option<KeyRef>,
+    /// What a text is read as. A value of a Stack's output keeps its own type without it.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub type_: Option<InputType>,
+}
+
+/// What the text of an input is read as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum InputType {
+    /// A text.
+    String,
+    /// A number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// Any JSON: a list, an object.
+    Json,
 }
 
 /// One output of a Stack in the same namespace.
@@ -178,6 +206,44 @@ pub struct AtomStatus {
     /// The objects of the Atom.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<AtomObject>,
+    /// How many updates were begun.
+    #[serde(default)]
+    pub attempts: u32,
+    /// What was tried last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried: Option<AtomRevision>,
+    /// What last reached `Running`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good: Option<AtomRevision>,
+    /// Why the update that was tried last did not reach `Running`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<AtomFailure>,
+}
+
+/// What the objects of an Atom are made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AtomRevision {
+    /// The digest of the version and of its template.
+    pub template: String,
+    /// The digest of the inputs.
+    pub inputs: String,
+    /// The revisions of the Stacks that the Atom depends on, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stacks: BTreeMap<String, String>,
+}
+
+/// Why an update did not reach `Running`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AtomFailure {
+    /// `Cancelled`, `Deadline` or `Error`.
+    pub phase: AtomPhase,
+    /// One word on why.
+    pub reason: String,
+    /// A sentence on why.
+    #[schemars(length(max = 8192))]
+    pub message: String,
 }
 
 /// How far an Atom is.
@@ -205,6 +271,12 @@ pub enum AtomPhase {
 }
 
 impl AtomPhase {
+    /// Whether nothing happens until something new is wanted.
+    #[must_use]
+    pub fn is_at_rest(self) -> bool {
+        matches!(self, Self::Running | Self::Reverted | Self::Failure)
+    }
+
     /// The word as it is written.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -222,23 +294,20 @@ impl AtomPhase {
     }
 }
 
-/// What an update has done so far. Every step is written here before it is done.
+/// How far an update is. A stage is written here before its first write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AtomJournal {
-    /// The Secret that keeps the objects as they were before the update.
+    /// The Secret that keeps the objects as they are to be, and as they were before the update.
     pub secret_name: String,
     /// Which part of the update is under way.
     pub stage: JournalStage,
-    /// The objects that the update touches, in the order of their writes.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub entries: Vec<JournalEntry>,
 }
 
 /// Which part of an update is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum JournalStage {
-    /// The objects as they were are kept; nothing is written yet. Next: `Apply`.
+    /// An earlier update left objects behind that are neither the last good version's nor this one's. Next: `Apply`.
     #[default]
     Kept,
     /// The objects are being written. Next: `Wait`.
@@ -249,40 +318,8 @@ pub enum JournalStage {
     Prune,
     /// The update is being undone. Next: `Done`.
     Restore,
-    /// Nothing is left to do.
+    /// Nothing is left to do but to forget the journal.
     Done,
-}
-
-/// One object that an update touches.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct JournalEntry {
-    /// Which object.
-    #[serde(flatten)]
-    pub object: ObjectKey,
-    /// Whether it existed before the update.
-    #[serde(default)]
-    pub existed: bool,
-    /// Its UID after the write, or before a deletion.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-    /// What was done to it.
-    #[serde(default)]
-    pub state: JournalState,
-}
-
-/// What was done to an object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum JournalState {
-    /// Nothing, or a write whose answer did not arrive.
-    #[default]
-    Intended,
-    /// It was written.
-    Applied,
-    /// It was deleted, as the version no longer has it.
-    Pruned,
-    /// It is again as it was before the update.
-    Restored,
 }
 
 /// Which object of the cluster.
@@ -300,6 +337,16 @@ pub struct ObjectKey {
     pub name: String,
 }
 
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{} ", self.kind)?;
+        if let Some(namespace) = &self.namespace {
+            write!(to, "{namespace}/")?;
+        }
+        to.write_str(&self.name)
+    }
+}
+
 /// An object of an Atom.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -313,7 +360,7 @@ pub struct AtomObject {
     /// Whether it is ready.
     #[serde(default)]
     pub ready: bool,
-    /// Why it is not ready.
+    /// What is missing until it is ready, or until it is back as it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -29,6 +29,8 @@ pub mod condition {
     pub const EXITED: &str = "Exited";
     /// A Stack's infrastructure differs from what was applied.
     pub const DRIFTED: &str = "Drifted";
+    /// The newest files of a Stack's source outside of the cluster are known.
+    pub const FETCHED: &str = "Fetched";
 }
 
 /// Reasons of conditions and events.
@@ -117,6 +119,10 @@ pub mod reason {
     pub const DEPENDENCY_CYCLE: &str = "DependencyCycle";
     /// A revision is applied.
     pub const APPLIED: &str = "Applied";
+    /// The newest files are known.
+    pub const FETCHED: &str = "Fetched";
+    /// Files are on their way.
+    pub const FETCHING: &str = "Fetching";
     /// Infrastructure is as it was applied.
     pub const IN_SYNC: &str = "InSync";
     /// Infrastructure differs from what was applied.
@@ -151,6 +157,20 @@ pub mod reason {
     pub const TEMPLATE_INVALID: &str = "TemplateInvalid";
     /// An object belongs to another owner.
     pub const OBJECT_CONFLICT: &str = "ObjectConflict";
+    /// Other managers own fields of an object.
+    pub const FIELD_CONFLICT: &str = "FieldConflict";
+    /// A field that cannot be changed would have to be.
+    pub const IMMUTABLE: &str = "Immutable";
+    /// The API does not let an Atom do something.
+    pub const FORBIDDEN: &str = "Forbidden";
+    /// An object of an Atom failed for good.
+    pub const OBJECT_FAILED: &str = "ObjectFailed";
+    /// An input of an Atom has no value.
+    pub const INPUTS_FAILED: &str = "InputsFailed";
+    /// The objects of an Atom are being deleted.
+    pub const DELETING: &str = "Deleting";
+    /// The Atom that a Stack goes back with did not come up.
+    pub const ATOM_FAILED: &str = "AtomFailed";
 }
 
 /// Labels.
@@ -233,8 +253,16 @@ pub mod annotation {
     pub const REVISION: &str = "knoll.dev/revision";
     /// On an object of an Atom: `Type=Status[/Reason],...` that make it ready.
     pub const CONDITIONS: &str = "knoll.dev/conditions";
+    /// On an object of an Atom: a CEL expression on `self` that makes it ready.
+    pub const READY_WHEN: &str = "knoll.dev/ready-when";
+    /// On an object of an Atom, `"true"`: a change of a field that is immutable deletes the object and makes it anew.
+    pub const REPLACE: &str = "knoll.dev/replace";
+    /// On an object of an Atom that had to be replaced: the number of the update that did so.
+    pub const REPLACED_BY: &str = "knoll.dev/replaced-by";
     /// On an object of an Atom: the namespace and name of the Atom that owns it.
     pub const OWNER: &str = "knoll.dev/owner";
+    /// On an object of an Atom: the UID of the Atom.
+    pub const ATOM_UID: &str = "knoll.dev/atom-uid";
     /// The digest of what an object holds.
     pub const DIGEST: &str = "knoll.dev/digest";
     /// The serial of the state that a Secret holds.
@@ -283,7 +311,7 @@ pub mod field_manager {
     pub const HUB: &str = "knoll-hub";
     /// The user's commands.
     pub const CLI: &str = "knoll-cli";
-    /// The objects of an Atom.
+    /// How the managers of the objects of Atoms begin.
     pub const ATOM: &str = "knoll-atom";
 }
 
@@ -364,6 +392,18 @@ pub fn log_config_map(run: &str, part: usize) -> String {
 pub fn bundle_config_map(digest: &str) -> String {
     let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
     format!("knoll-bundle-{}", hash.get(..32).unwrap_or(hash))
+}
+
+/// The name of the Secret that is the head of the journal of an Atom's update.
+#[must_use]
+pub fn journal_secret(atom: &str, attempt: u32) -> String {
+    format!("knoll-journal-{atom}-{attempt}")
+}
+
+/// The field manager of an Atom: one for each, so that none mistakes another's fields for its own.
+#[must_use]
+pub fn atom_manager(atom: &str) -> String {
+    format!("{}-{atom}", field_manager::ATOM)
 }
 
 /// The name of the Secret with the variables of a revision, by the digest of its content.

@@ -34,6 +34,12 @@ pub(crate) fn inner_path() -> Rule {
         .message("write a folder inside of the source, without a leading / and without ..")
 }
 
+/// An address that everybody may read.
+pub(crate) fn no_password() -> Rule {
+    Rule::new(r"!self.matches('^[a-z]+://[^/@]*:[^/]*@')")
+        .message("leave the password out: write it into a Secret, and name that as secretRef")
+}
+
 /// A duration of at least `least`. A text that is no duration has a rule of its own, in its schema.
 pub(crate) fn at_least(least: &str) -> Rule {
     Rule::new(format!("!self.matches({}) || duration(self) >= duration('{least}')", literal(DURATION_PATTERN)))

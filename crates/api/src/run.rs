@@ -324,6 +324,15 @@ pub struct ResourceChange {
     pub address: String,
     /// What would be done.
     pub action: ChangeAction,
+    /// The attributes that would change, for a resource that is there: names, never values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub attributes: Vec<String>,
+}
+
+impl ResourceChange {
+    /// How many attributes are named.
+    pub const MAX_ATTRIBUTES: usize = 16;
 }
 
 /// What a plan would do to a resource.

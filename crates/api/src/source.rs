@@ -96,6 +96,7 @@ pub struct GitSource {
         "^((https?|ssh|git|file)://.+|[^@:/ ]+@[^@:/ ]+:.+)$",
         "write an address that begins with https://, http://, ssh://, git:// or file://, or user@host:path",
     ))]
+    #[x_kube(validation = rules::no_password())]
     pub url: String,
     /// What to check out; the default branch when absent.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
@@ -109,7 +110,11 @@ pub struct GitSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::at_least("10s"))]
     pub interval: Option<Duration>,
-    /// A Secret with `username` and `password`, or `identity` and `known_hosts`.
+    /// Whether its submodules are checked out too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub submodules: bool,
+    /// A Secret: for https `username` and `password`, or `token`, and `ca.crt` when the server's certificate is of an
+    /// authority of its own; for ssh `identity` and `known_hosts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
 }
@@ -140,13 +145,17 @@ pub struct GitRef {
     pub commit: Option<String>,
 }
 
-/// A tar or zip archive at a URL.
+/// A tar archive, plain or packed with gzip or zstd, or a zip archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ArchiveSource {
-    /// Where to fetch it from, with `https://` or `http://`.
+    /// Where to fetch it from: `https://`, `http://`, or `file://` where the operator may read files beside it.
     #[schemars(length(max = 2048))]
-    #[x_kube(validation = rules::form("^https?://.+$", "write an address that begins with https:// or http://"))]
+    #[x_kube(validation = rules::form(
+        "^(https?://.+|file:///.+)$",
+        "write an address that begins with https://, http:// or file:///",
+    ))]
+    #[x_kube(validation = rules::no_password())]
     pub url: String,
     /// The SHA-256 of the archive, in hex; other bytes are refused.
     #[schemars(length(max = 128))]
@@ -160,7 +169,8 @@ pub struct ArchiveSource {
     #[schemars(length(max = 1024))]
     #[x_kube(validation = rules::inner_path())]
     pub path: Option<String>,
-    /// A Secret with `username` and `password`, or `token`.
+    /// A Secret with `username` and `password`, or `token`, and `ca.crt` when the server's certificate is of an authority
+    /// of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
 }

@@ -128,10 +128,24 @@ pub struct DriftSpec {
     /// What a difference leads to.
     #[serde(default)]
     pub action: DriftAction,
-    /// Resource addresses whose differences do not count; `*` stands for any characters.
+    /// Differences that do not count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), inner(length(min = 1, max = 1024)))]
-    pub ignore: Vec<String>,
+    #[schemars(length(max = 256))]
+    pub ignore: Vec<DriftIgnore>,
+}
+
+/// Differences that do not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftIgnore {
+    /// The address of resources; `*` stands for any characters.
+    #[schemars(length(min = 1, max = 1024))]
+    pub address: String,
+    /// Only those of these attributes, for resources that differ in no others; `*` stands for any characters. Every
+    /// difference when absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
+    pub attributes: Vec<String>,
 }
 
 /// What a difference leads to.
@@ -198,7 +212,7 @@ pub struct StackStatus {
     /// How far it is.
     #[serde(default)]
     pub phase: StackPhase,
-    /// `Ready`, `Reconciling`, `Stalled`, `Drifted`.
+    /// `Ready`, `Reconciling`, `Stalled`, `Drifted`, and `Fetched` for a source outside of the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -223,9 +237,12 @@ pub struct StackStatus {
     /// The failure that `onFailure` decides on; absent when the newest revision has not failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureStatus>,
-    /// The commit, or the version of the ConfigMap, that the pending revision came from.
+    /// The commit, or the digest of the archive, that the newest revision came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_revision: Option<String>,
+    /// What was last fetched, for a source outside of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetched: Option<Fetched>,
     /// The newest Run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<String>,
@@ -248,6 +265,18 @@ pub struct StackStatus {
     /// What the last look for drift found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftStatus>,
+}
+
+/// What was fetched from outside of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Fetched {
+    /// The digest of the source as it is written.
+    pub source: String,
+    /// The commit, or the digest of the archive.
+    pub revision: String,
+    /// The digest of the bundle that was made of it.
+    pub bundle: String,
 }
 
 /// The files and the variables of one revision.

@@ -4,6 +4,7 @@ mod api;
 mod run;
 mod server;
 mod spread;
+mod stacks;
 mod table;
 
 use clap::{Parser, Subcommand};
@@ -22,6 +23,8 @@ enum Bench {
     Api(api::Arguments),
     /// One run, and 20 at once, beside bare terraform
     Run(run::Arguments),
+    /// Many Stacks: created at once, and settled
+    Stacks(stacks::Arguments),
 }
 
 #[tokio::main]
@@ -31,5 +34,6 @@ async fn main() -> anyhow::Result<()> {
     match Arguments::parse().bench {
         Bench::Api(arguments) => api::run(&arguments).await,
         Bench::Run(arguments) => run::run(&arguments).await,
+        Bench::Stacks(arguments) => stacks::run(&arguments).await,
     }
 }

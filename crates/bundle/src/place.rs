@@ -10,6 +10,9 @@ use crate::unpack::inside;
 /// The file that names the folder of the root module.
 pub const MODULE_FILE: &str = ".knoll-module";
 
+/// The file at the top of a bundle that is the input of a command which has no terminal.
+pub const INPUT_FILE: &str = ".knoll-input";
+
 /// Packs files of which those of the root module are below `path`; an empty path is the top.
 ///
 /// # Errors

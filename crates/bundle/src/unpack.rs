@@ -57,6 +57,14 @@ pub enum Error {
 /// When the bundle is damaged or holds anything that would lie outside of `folder`.
 pub fn unpack(bundle: &[u8], folder: &Path, keep: impl Fn(&Path) -> bool) -> Result<(), Error> {
     let plain = zstd::Decoder::with_buffer(bundle).map_err(Error::Format)?;
+    unpack_tar(plain, folder, keep)
+}
+
+/// As [`unpack`], for a tar archive that is not packed.
+///
+/// # Errors
+/// As [`unpack`].
+pub fn unpack_tar(plain: impl Read, folder: &Path, keep: impl Fn(&Path) -> bool) -> Result<(), Error> {
     let mut archive = tar::Archive::new(plain);
     let mut links = Vec::new();
     let mut size = 0_u64;

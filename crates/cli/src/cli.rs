@@ -87,7 +87,7 @@ pub enum Command {
     Approve(runs::decide::Args),
     /// Look at the plan of a run, and do not let it be applied
     Discard(runs::decide::Args),
-    /// Watch runs come and go
+    /// Watch stacks and runs come and go
     Watch(runs::watch::Args),
     /// Start the embedded cluster, with Knoll running in it
     Up(cluster::up::Args),
@@ -113,4 +113,31 @@ pub enum Command {
     /// Run inside a Run's pod (started by Knoll itself)
     #[command(hide = true)]
     Runner(runner::Args),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn check(command: &clap::Command, path: &str, faults: &mut Vec<String>) {
+        let flags = command.get_arguments().filter(|arg| !arg.is_positional() && !arg.is_hide_set());
+        for flag in flags.filter(|flag| !matches!(flag.get_id().as_str(), "help" | "version")) {
+            let variable = flag.get_env().and_then(|name| name.to_str()).unwrap_or_default();
+            if !variable.starts_with("KNOLL_") {
+                faults.push(format!("{path} --{}", flag.get_id()));
+            }
+        }
+        for sub in command.get_subcommands() {
+            check(sub, &format!("{path} {}", sub.get_name()), faults);
+        }
+    }
+
+    #[test]
+    fn every_flag_has_a_variable() {
+        let mut faults = Vec::new();
+        check(&Cli::command(), "knoll", &mut faults);
+        assert_eq!(faults, Vec::<String>::new());
+    }
 }

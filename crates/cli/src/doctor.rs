@@ -11,14 +11,17 @@ use kube::api::PostParams;
 
 use crate::connect::{Connection, Explain};
 use crate::output::table::{Cell, Table, Tone};
+use crate::output::{self, Format, OutputArgs};
+use crate::version;
 use crate::workspace::Place;
-use crate::{output, version};
 
 /// The arguments of `knoll doctor`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     connection: Connection,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// What a check found.
@@ -34,6 +37,24 @@ enum State {
     /// Works, but not all of it.
     Poor,
     Bad,
+}
+
+impl State {
+    fn cell(self) -> Cell {
+        match self {
+            State::Good => Cell::new(self.word(), Tone::Good),
+            State::Poor => Cell::new(self.word(), Tone::Waits),
+            State::Bad => Cell::new(self.word(), Tone::Bad),
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            State::Good => "ok",
+            State::Poor => "!",
+            State::Bad => "bad",
+        }
+    }
 }
 
 /// What a user does, and what the cluster has to allow for it.
@@ -59,20 +80,31 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     let mut findings = vec![finding("knoll", State::Good, format!("version {}", env!("CARGO_PKG_VERSION")))];
     cluster(&connection, &mut findings).await;
     findings.push(tool());
-    let mut table = Table::new(&["CHECK", "", "FINDING"]);
-    for Finding { subject, state, text } in &findings {
-        let mark = match state {
-            State::Good => Cell::new("ok", Tone::Good),
-            State::Poor => Cell::new("!", Tone::Waits),
-            State::Bad => Cell::new("bad", Tone::Bad),
-        };
-        let mut lines = text.lines();
-        table.row([Cell::from(*subject), mark, lines.next().unwrap_or_default().into()]);
-        lines.for_each(|line| table.row(["".into(), "".into(), line.trim().into()]));
+    match args.output.output {
+        Format::Table | Format::Wide => output::print(&table(&findings).to_string())?,
+        Format::Name => {
+            let names = findings.iter().filter(|finding| finding.state != State::Good);
+            names.map(|finding| format!("{}\n", finding.subject)).try_for_each(|name| output::print(&name))?;
+        }
+        format => {
+            let checks = findings.iter().map(|Finding { subject, state, text }| {
+                serde_json::json!({"check": subject, "state": state.word(), "finding": text})
+            });
+            output::value(&serde_json::json!({"checks": checks.collect::<Vec<_>>()}), format)?;
+        }
     }
-    output::print(&table.to_string())?;
     let broken = findings.iter().any(|finding| finding.state == State::Bad);
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn table(findings: &[Finding]) -> Table {
+    let mut table = Table::new(&["CHECK", "", "FINDING"]);
+    for Finding { subject, state, text } in findings {
+        let mut lines = text.lines();
+        table.row([Cell::from(*subject), state.cell(), lines.next().unwrap_or_default().into()]);
+        lines.for_each(|line| table.row(["".into(), "".into(), line.trim().into()]));
+    }
+    table
 }
 
 async fn cluster(connection: &Connection, findings: &mut Vec<Finding>) {
@@ -85,11 +117,22 @@ async fn cluster(connection: &Connection, findings: &mut Vec<Finding>) {
     };
     let text = format!("Kubernetes {} at {}", server.kubernetes, server.address);
     findings.push(finding("cluster", State::Good, text));
+    findings.extend(server.knoll.as_deref().map(same_version));
     let Ok(place) = Place::find(connection).await else { return };
     findings.push(kinds(&place, server.kinds.is_some()).await);
     for (what, needs) in NEEDS {
         findings.push(access(&place, what, needs).await);
     }
+}
+
+/// Whether the cluster has the version that this program is.
+fn same_version(installed: &str) -> Finding {
+    let own = env!("CARGO_PKG_VERSION");
+    if installed == own {
+        return finding("server", State::Good, format!("Knoll {installed}, as this program"));
+    }
+    let text = format!("Knoll {installed}, and this program is {own}; `knoll install` brings them together");
+    finding("server", State::Poor, text)
 }
 
 /// Whether the kinds are those that this program knows.

@@ -21,10 +21,10 @@ pub struct Args {
     #[command(flatten)]
     connection: Connection,
     /// Only what this step printed: init, plan, apply, ...
-    #[arg(long, value_name = "STEP", value_parser = step)]
+    #[arg(long, env = "KNOLL_STEP", value_name = "STEP", value_parser = step)]
     step: Option<StepName>,
     /// Go on until the run has ended
-    #[arg(long, short)]
+    #[arg(long, short, env = "KNOLL_FOLLOW")]
     follow: bool,
     /// The run
     #[arg(add = crate::complete::runs())]

@@ -8,7 +8,6 @@ mod doctor;
 mod install;
 mod logs;
 mod man;
-mod module;
 mod operator;
 mod output;
 mod parts;
@@ -24,7 +23,7 @@ mod words;
 mod workspace;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -42,11 +41,19 @@ fn main() -> ExitCode {
     // kube and the servers share one TLS provider. It is installed once, here.
     let _ = rustls::crypto::ring::default_provider().install_default();
     complete::answer();
-    let Cli { connection, command } = parse(std::env::args_os().collect());
-    dispatch(command, &connection).unwrap_or_else(|error| {
+    let mut words = std::env::args_os().collect();
+    let entered = enter(words::folder(&mut words));
+    let Cli { connection, command } = parse(words);
+    entered.and_then(|()| dispatch(command, &connection)).unwrap_or_else(|error| {
         style::error(&error);
         ExitCode::FAILURE
     })
+}
+
+/// Goes where `-chdir` says.
+fn enter(folder: Option<PathBuf>) -> Result<()> {
+    let Some(folder) = folder else { return Ok(()) };
+    std::env::set_current_dir(&folder).with_context(|| format!("cannot change into `{}`", folder.display()))
 }
 
 /// Parses the command line; a wrong one ends here, with the right words.

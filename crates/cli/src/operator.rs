@@ -41,10 +41,10 @@ pub struct Args {
     #[arg(long, env = "KNOLL_WATCH_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Where the operator's own objects are: Lease, Service and certificate [default: the pod's namespace]
-    #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(long, env = "KNOLL_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     lease_namespace: Option<String>,
     /// Who this operator is among several [default: one of its own]
-    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    #[arg(long, env = "KNOLL_IDENTITY", value_name = "NAME")]
     identity: Option<String>,
     /// Where the hub listens [default: port 8443 of every address]
     #[arg(long, env = "KNOLL_HUB_LISTEN", value_name = "ADDRESS")]
@@ -73,6 +73,9 @@ pub struct Args {
     /// A volume for provider plugins that all runs share, as JSON: `{"persistentVolumeClaim": {"claimName": "plugins"}}`
     #[arg(long, env = "KNOLL_PLUGIN_CACHE_VOLUME", value_name = "JSON", value_parser = volume)]
     plugin_cache_volume: Option<Volume>,
+    /// Read sources with `file://` from the operator's own file system, on behalf of whoever writes a Stack or a Run
+    #[arg(long, env = "KNOLL_LOCAL_SOURCES")]
+    local_sources: bool,
 }
 
 /// Runs until it is told to stop.
@@ -128,8 +131,9 @@ async fn start(args: &Args, stop: &CancellationToken) -> Result<parts::Parts> {
     let (url, names) = address(args, &client, &home).await?;
     let tls = Tls::shared(&client, &home, &names).await?;
     let namespace = args.namespace.as_deref();
+    let fetch = knoll_fetch::Settings { local: args.local_sources };
     let listen = args.hub_listen.unwrap_or_else(|| every_address(HUB_PORT));
-    let hub = Hub::start(client.clone(), namespace, listen, tls, stop.clone()).await?;
+    let hub = Hub::start(client.clone(), namespace, listen, tls, fetch, stop.clone()).await?;
     let metrics_listen = args.metrics_listen.unwrap_or_else(|| every_address(METRICS_PORT));
     let monitor = TcpListener::bind(metrics_listen).await.with_context(|| {
         format!("health and metrics cannot be served on {metrics_listen}; choose another `--metrics-listen`")
@@ -155,6 +159,7 @@ async fn start(args: &Args, stop: &CancellationToken) -> Result<parts::Parts> {
         lease: Some(lease::Settings::new(home, LEASE, identity(args))),
         metrics,
         health: Health::default(),
+        fetch,
     };
     Ok(parts::start(client, hub, monitor, settings, stop.clone()))
 }

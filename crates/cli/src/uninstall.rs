@@ -22,16 +22,16 @@ use crate::style;
 #[derive(clap::Args)]
 pub struct Args {
     /// The namespace of the operator [default: where it is]
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, env = "KNOLL_INSTALL_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Keep the kinds and every object of them, and take only the operator away
-    #[arg(long, conflicts_with = "delete_objects")]
+    #[arg(long, env = "KNOLL_KEEP_OBJECTS", conflicts_with = "delete_objects")]
     keep_objects: bool,
     /// Delete every Workspace, Run and other object of Knoll's kinds too, as `kubectl delete` does
-    #[arg(long)]
+    #[arg(long, env = "KNOLL_DELETE_OBJECTS")]
     delete_objects: bool,
     /// How long to wait until all is gone
-    #[arg(long, default_value = "3m", value_parser = install::duration, value_name = "DURATION")]
+    #[arg(long, env = "KNOLL_TIMEOUT", default_value = "3m", value_parser = install::duration, value_name = "DURATION")]
     timeout: Duration,
     #[command(flatten)]
     place: Place,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
-use kube::api::ListParams;
+use knoll_api::names::GROUP;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::connect::{Cluster, Connection, Explain};
@@ -34,6 +34,8 @@ pub struct Server {
     pub address: String,
     /// The version of Kubernetes.
     pub kubernetes: String,
+    /// The version of Knoll, when it is installed and the user may see it.
+    pub knoll: Option<String>,
     /// The version of Knoll's kinds, when they are installed.
     pub kinds: Option<String>,
 }
@@ -45,7 +47,9 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     match args.output.output {
         Format::Json | Format::Yaml => {
             let server = server.and_then(Result::ok).map(
-                |server| json!({"address": server.address, "kubernetes": server.kubernetes, "kinds": server.kinds}),
+                |Server { address, kubernetes, knoll, kinds }| {
+                    json!({"address": address, "kubernetes": kubernetes, "knoll": knoll, "kinds": kinds})
+                },
             );
             output::value(&json!({"client": client, "server": server}), args.output.output)?;
         }
@@ -56,7 +60,9 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
                 Some(Ok(server)) => {
                     let kinds =
                         server.kinds.unwrap_or_else(|| "not installed; `knoll install` installs Knoll".to_owned());
-                    text += &format!("server: {} at {}\nkinds:  {kinds}\n", server.kubernetes, server.address);
+                    let knoll = server.knoll.map(|version| format!("{version} on ")).unwrap_or_default();
+                    text += &format!("server: {knoll}Kubernetes {} at {}\n", server.kubernetes, server.address);
+                    text += &format!("kinds:  {kinds}\n");
                 }
                 Some(Err(error)) => {
                     output::print(&text)?;
@@ -76,7 +82,8 @@ pub async fn server(connection: &Connection) -> Result<Server> {
     let ask = async {
         let kubernetes =
             cluster.client.apiserver_version().await.explain(&cluster, "cannot ask for the server's version")?;
-        Ok(Server { address: cluster.server.clone(), kubernetes: kubernetes.git_version, kinds: kinds(&cluster).await })
+        let (knoll, kinds) = installed(&cluster).await?;
+        Ok(Server { address: cluster.server.clone(), kubernetes: kubernetes.git_version, knoll, kinds })
     };
     match tokio::time::timeout(PATIENCE, ask).await {
         Ok(result) => result,
@@ -84,15 +91,12 @@ pub async fn server(connection: &Connection) -> Result<Server> {
     }
 }
 
-/// The version of the kinds; whoever may not look at definitions learns it from the kinds themselves.
-async fn kinds(cluster: &Cluster) -> Option<String> {
-    let name = format!("workspaces.{}", knoll_api::names::GROUP);
+/// The versions of Knoll and of its kinds. Everybody may know which kinds there are, not everybody how they are defined.
+async fn installed(cluster: &Cluster) -> Result<(Option<String>, Option<String>)> {
+    let groups = cluster.client.list_api_groups().await.explain(cluster, "cannot ask for the server's kinds")?;
+    let group = groups.groups.into_iter().find(|group| group.name == GROUP);
+    let kinds = group.and_then(|group| group.versions.into_iter().next()).map(|version| version.group_version);
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    if let Ok(found) = definitions.get_opt(&name).await {
-        let served = found?.spec.versions.into_iter().find(|version| version.served)?;
-        return Some(format!("{}/{}", knoll_api::names::GROUP, served.name));
-    }
-    let workspaces: Api<knoll_api::Workspace> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let list = workspaces.list_metadata(&ListParams::default().limit(1)).await;
-    list.ok().map(|_| knoll_api::names::API_VERSION.to_owned())
+    let definition = definitions.get_metadata_opt(&format!("workspaces.{GROUP}")).await.ok().flatten();
+    Ok((definition.and_then(|found| found.labels().get(knoll_deploy::VERSION_LABEL).cloned()), kinds))
 }

@@ -4,16 +4,30 @@
 //! words of a run command are put in order first: Knoll's own flags, by their exact names, then `--`, then the rest.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{ArgAction, Command};
 
 /// The argument that takes terraform's own words.
 const REST: &str = "args";
 
+/// Takes `-chdir=DIR` away, which terraform knows before its command; the folder.
+#[must_use]
+pub fn folder(words: &mut Vec<OsString>) -> Option<PathBuf> {
+    let text = words.get(1)?.to_str()?;
+    let folder = text.strip_prefix("-chdir=").or_else(|| text.strip_prefix("--chdir="))?.into();
+    words.remove(1);
+    Some(folder)
+}
+
 /// Puts the words of a run command in order; those of any other command stay as they are.
 #[must_use]
 pub fn arrange(words: Vec<OsString>, cli: &Command) -> Vec<OsString> {
-    let Some((length, command)) = find(&words, cli) else { return words };
+    let (length, command) = find(&words, cli);
+    if length >= words.len() && command.is_subcommand_required_set() {
+        // Whoever names no command wants to know which there are.
+        return words.into_iter().chain([OsString::from("--help")]).collect();
+    }
     if !command.get_arguments().any(|arg| arg.get_id() == REST) {
         return words;
     }
@@ -43,7 +57,7 @@ pub fn arrange(words: Vec<OsString>, cli: &Command) -> Vec<OsString> {
 }
 
 /// The command that the words name, and how many words that takes.
-fn find<'a>(words: &[OsString], cli: &'a Command) -> Option<(usize, &'a Command)> {
+fn find<'a>(words: &[OsString], cli: &'a Command) -> (usize, &'a Command) {
     let mut command = cli;
     let mut at = 1;
     while let Some(word) = words.get(at) {
@@ -61,7 +75,7 @@ fn find<'a>(words: &[OsString], cli: &'a Command) -> Option<(usize, &'a Command)
             }
         }
     }
-    (command.get_name() != cli.get_name()).then_some((at, command))
+    (at, command)
 }
 
 /// Whether a word is a flag of the command, and the next word its value.
@@ -110,10 +124,29 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_is_named_before_the_command() {
+        let take = |words: &str| {
+            let mut words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+            (folder(&mut words), words.len())
+        };
+        assert_eq!(take("knoll -chdir=live/net plan"), (Some("live/net".into()), 2));
+        assert_eq!(take("knoll plan -chdir=x"), (None, 3));
+        assert_eq!(take("knoll"), (None, 1));
+    }
+
+    #[test]
     fn other_commands_are_left_alone() {
-        for words in ["knoll", "knoll runs -o json", "knoll --help", "knoll nosuch -x", "knoll workspace list -A"] {
+        for words in ["knoll runs -o json", "knoll --help", "knoll nosuch -x", "knoll workspace list -A"] {
             check(words, words);
         }
+    }
+
+    #[test]
+    fn no_command_is_a_question() {
+        check("knoll", "knoll --help");
+        check("knoll -n a", "knoll -n a --help");
+        check("knoll workspace", "knoll workspace --help");
+        check("knoll state -w", "knoll state -w");
     }
 
     #[test]

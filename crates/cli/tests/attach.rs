@@ -3,20 +3,10 @@
 
 mod knoll;
 
-use knoll::Home;
+use knoll::proxy::Proxy;
 use knoll::terminal::Terminal;
+use knoll::{Gate, Home};
 use nix::sys::signal::Signal;
-
-/// A module that waits in the middle of its apply until `gate` is there.
-fn slow(home: &Home) -> std::path::PathBuf {
-    let gate = home.folder.path().join("gate");
-    let wait = format!("echo begun; until test -e {}; do sleep 0.05; done; echo passed", gate.display());
-    let module = format!(
-        "resource \"terraform_data\" \"slow\" {{\n  provisioner \"local-exec\" {{ command = \"{wait}\" }}\n}}\n"
-    );
-    home.write("main.tf", &module);
-    gate
-}
 
 #[test]
 fn terraform_asks_and_is_answered() {
@@ -69,13 +59,12 @@ fn the_console_answers_and_the_shell_has_the_size_of_the_terminal() {
 #[test]
 fn ctrl_c_cancels_gently_and_says_so() {
     let home = Home::with_workspace();
-    let gate = slow(&home);
+    let _gate = Gate::in_module(&home);
     let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 100);
     terminal.prints("begun");
     terminal.types("\x03");
     terminal.sees("cancelling: terraform finishes what is under way");
     terminal.prints("Gracefully shutting down");
-    std::fs::write(gate, "").unwrap();
     let code = terminal.ends().code();
     terminal.sees("was cancelled");
     assert!(matches!(code, Some(1 | 130)), "{code:?}");
@@ -103,7 +92,7 @@ fn ctrl_c_twice_stops_hard() {
 #[test]
 fn a_closed_terminal_leaves_the_run_and_attach_comes_back() {
     let home = Home::with_workspace();
-    let gate = slow(&home);
+    let gate = Gate::in_module(&home);
     let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 100);
     terminal.prints("begun");
     terminal.signal(Signal::SIGHUP);
@@ -116,7 +105,7 @@ fn a_closed_terminal_leaves_the_run_and_attach_comes_back() {
     // What was printed before is there again, and the rest follows.
     terminal.prints("Initializing the backend");
     terminal.prints("begun");
-    std::fs::write(gate, "").unwrap();
+    gate.open(&home);
     terminal.sees("Apply complete!");
     assert_eq!(terminal.ends().code(), Some(0));
     assert_eq!(terminal.printed.matches("Executing:").count(), 1, "{}", terminal.printed);
@@ -129,12 +118,12 @@ fn a_closed_terminal_leaves_the_run_and_attach_comes_back() {
 #[test]
 fn whoever_waits_is_told_for_whom() {
     let home = Home::with_workspace();
-    let gate = slow(&home);
+    let gate = Gate::in_module(&home);
     let first = home.ok(&["apply", "-auto-approve", "--detach"]);
-    home.until_run("the first one runs", |run| run["status"]["phase"] == "Running");
+    let running = home.until_run("the first one runs", |run| run["status"]["phase"] == "Running");
     let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 120);
     terminal.sees(&format!("number 1 in the queue of `net`; `{}` is at work", first.trim()));
-    std::fs::write(gate, "").unwrap();
+    gate.open_of(&home, running["status"]["podName"].as_str().unwrap());
     terminal.sees("No changes.");
     assert_eq!(terminal.ends().code(), Some(0));
 }
@@ -142,15 +131,37 @@ fn whoever_waits_is_told_for_whom() {
 #[test]
 fn a_lost_connection_comes_back() {
     let home = Home::with_workspace();
-    let gate = slow(&home);
-    let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 100);
+    let gate = Gate::in_module(&home);
+    let proxy = Proxy::to(&home);
+    let kubeconfig = proxy.kubeconfig.to_str().unwrap();
+    let mut terminal = Terminal::run(&home, &["apply", "-auto-approve", "--kubeconfig", kubeconfig], 24, 100);
     terminal.prints("begun");
-    home.kill_cluster();
+    proxy.cut();
     terminal.sees("the connection is lost");
-    home.restart();
-    std::fs::write(gate, "").unwrap();
+    proxy.mend();
+    gate.open(&home);
     terminal.sees("Apply complete!");
     assert_eq!(terminal.ends().code(), Some(0));
     assert_eq!(terminal.printed.matches("Executing:").count(), 1, "{}", terminal.printed);
     assert_eq!(terminal.printed.matches("Apply complete!").count(), 1, "{}", terminal.printed);
+}
+
+mod embedded {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_dies_and_comes_back_is_found_again() {
+        let home = Home::with_workspace();
+        let gate = Gate::in_module(&home);
+        let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 100);
+        terminal.prints("begun");
+        home.kill_cluster();
+        terminal.sees("the connection is lost");
+        home.restart();
+        gate.open(&home);
+        terminal.sees("Apply complete!");
+        assert_eq!(terminal.ends().code(), Some(0));
+        assert_eq!(terminal.printed.matches("Executing:").count(), 1, "{}", terminal.printed);
+        assert_eq!(terminal.printed.matches("Apply complete!").count(), 1, "{}", terminal.printed);
+    }
 }

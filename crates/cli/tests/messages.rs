@@ -37,6 +37,20 @@ impl<'a> Session<'a> {
         let _ = writeln!(self.text, "{}\n{}{end}", settled(self.home, &call), settled(self.home, &said));
     }
 
+    /// The help of a command, and of all commands below it.
+    fn help(&mut self, command: &str) {
+        let words = format!("{command} --help");
+        self.call(words.trim());
+        let text = self.home.ok(&words.split_whitespace().collect::<Vec<_>>());
+        let list = text.split("Commands:\n").nth(1).unwrap_or_default();
+        for line in list.lines().take_while(|line| !line.is_empty()) {
+            // What goes on from the line above stands further to the right.
+            if let Some(name) = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')) {
+                self.help(format!("{command} {}", name.split(' ').next().unwrap_or_default()).trim());
+            }
+        }
+    }
+
     #[track_caller]
     fn check(self, name: &str) {
         check(name, &self.text);
@@ -52,20 +66,7 @@ impl<'a> Session<'a> {
 fn the_help() {
     let home = Home::empty();
     let mut session = Session::new(&home);
-    let commands = "init plan apply destroy refresh import state taint untaint output show console validate providers \
-                    graph force-unlock test sh fmt workspace runs run attach logs cancel approve discard watch up down \
-                    status install uninstall doctor version completion";
-    session.call("--help");
-    for command in commands.split_whitespace() {
-        session.call(&format!("{command} --help"));
-    }
-    for command in ["new", "list", "select", "show", "delete", "edit"] {
-        session.call(&format!("workspace {command} --help"));
-    }
-    for command in ["list", "mv", "pull", "push", "history", "rollback", "diff"] {
-        session.call(&format!("state {command} --help"));
-    }
-    session.call("run show --help");
+    session.help("");
     session.check("help");
 }
 
@@ -97,6 +98,11 @@ fn what_is_wrong_without_a_cluster_is_said() {
     session.call_with(&home.module(), &["fmt"], &[("PATH", "/nowhere")]);
     session.call("status");
     session.call("completion powershell");
+    session.call("logs --step nope x");
+    session.call("down");
+    session.call("install");
+    session.call("-chdir=gone plan");
+    session.call("man /proc/nowhere");
     session.check("errors-without-a-cluster");
 }
 
@@ -118,6 +124,7 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call("plan -w gone");
     session.call("plan -out=plan.bin");
     session.call("plan -chdir=..");
+    session.call("apply plan.bin");
     session.call("plan -var-file=gone.tfvars");
     session.call("apply");
     session.call("apply --approval manual -auto-approve");
@@ -126,10 +133,22 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call("attach gone");
     session.call("cancel gone");
     session.call("approve gone");
+    session.call("discard gone");
+    session.call("logs gone");
+    session.call("stack show gone");
+    session.call("stack plan gone");
+    session.call("stack apply gone");
+    session.call("state pull");
+    session.call("state push gone.json");
+    session.call("state push main.tf");
+    session.call("state rollback 7");
+    session.call("state diff 1 2");
+    session.call("install");
     home.ok(&["plan"]);
     let plan = home.runs().pop().unwrap();
     session.call(&format!("approve {plan}"));
     session.call(&format!("cancel {plan}"));
+    session.call(&format!("logs --step apply {plan}"));
     let elsewhere = home.folder.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     session.call_with(&elsewhere, &["plan"], &[]);
@@ -140,6 +159,61 @@ fn what_is_wrong_with_a_cluster_is_said() {
     home.write(".terraform/knoll.json", "{");
     session.call("plan");
     session.check("errors-with-a-cluster");
+}
+
+#[test]
+fn what_is_wrong_with_a_run_is_said() {
+    let home = Home::with_workspace();
+    let mut session = Session::new(&home);
+    home.ok(&["apply", "-auto-approve"]);
+    session.call("state pull --serial 99");
+    session.call("state rollback 99 --yes");
+    session.call("state rollback 2");
+    session.call("apply --approval manual --detach -var word=two");
+    let run = home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
+    let run = run["metadata"]["name"].as_str().unwrap();
+    session.call(&format!("approve {run}"));
+    session.call(&format!("discard {run} --yes --comment no"));
+    home.until_run("it is discarded", |run| run["status"]["phase"] == "Discarded");
+    session.call(&format!("approve {run} --yes"));
+    session.call(&format!("attach {run}"));
+    session.call(&format!("run show {run}"));
+    home.settings(&serde_json::json!({"tool": "tofu"}));
+    session.call("plan");
+    home.settings(&serde_json::json!({"tool": "terraform", "version": "1.0.0"}));
+    session.call("plan");
+    home.write(".terraformignore", "[z-a]\n");
+    session.call("plan");
+    session.check_narrow("errors-of-runs");
+}
+
+#[test]
+fn who_may_not_is_told_so() {
+    let home = Home::with_workspace();
+    let mut session = Session::new(&home);
+    let config = std::fs::read_to_string(home.kubeconfig()).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    let mut call = |session: &mut Session<'_>, token: &str, name: &str, calls: &[&str]| {
+        config["users"][0]["user"] = serde_json::json!({"token": token});
+        home.write(&format!("{name}.yaml"), &config.to_string());
+        for words in calls {
+            session.call(&format!("{words} --kubeconfig {name}.yaml"));
+        }
+    };
+    call(&mut session, "wrong", "stranger", &["runs", "plan", "doctor", "version"]);
+    home.kubectl(&["create", "serviceaccount", "new"], None);
+    let token = home.kubectl(&["create", "token", "new"], None);
+    let all = ["runs", "workspace list", "workspace new other", "plan", "watch", "stack list", "doctor", "version"];
+    call(&mut session, token.trim(), "new", &all);
+    home.kubectl(&["create", "rolebinding", "new", "--clusterrole=knoll-viewer", "--serviceaccount=default:new"], None);
+    call(&mut session, token.trim(), "viewer", &["plan", "state pull", "workspace delete net --yes", "doctor"]);
+    // A cluster without Knoll.
+    home.kubectl(&["delete", "crd", "--all", "--wait=false"], None);
+    home.kubectl(&["wait", "--for=delete", "crd/runs.knoll.dev", "crd/workspaces.knoll.dev", "--timeout=60s"], None);
+    for words in ["runs", "plan", "workspace list", "doctor", "version"] {
+        session.call(words);
+    }
+    session.check("errors-of-access");
 }
 
 #[test]
@@ -160,6 +234,12 @@ fn the_tables() {
     session.call("workspace show net -o yaml");
     session.call("version");
     session.call("doctor");
+    session.call("doctor -o yaml");
+    session.call("state history");
+    session.call("state diff 1 2");
+    session.call("stack graph");
+    session.call("stack list");
+    session.call("stack list -o json");
     session.call("workspace delete net --yes");
     session.check_narrow("tables");
 }

@@ -30,6 +30,10 @@ static QUOTED: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)Invalid value: (
 static DIFF: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\n@@ -\d+,\d+ \+\d+,\d+ @@\n.*"));
 /// The volume that admission gives every pod has a name that is made up.
 static ACCESS: LazyLock<Regex> = LazyLock::new(|| pattern(r"kube-api-access-[a-z0-9]{5}\b"));
+/// How old an object is, in a Table: one server may see a second pass where the other does not.
+static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+s$"));
+/// A group that another scenario has defined, and that may be on its way in or out.
+static GROUP_OF_OTHERS: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[^.]+\.[^.]+\.conformance\.knoll\.dev$"));
 
 /// The names that one scenario has given to what one server made up.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +98,11 @@ impl Names {
             // Roles are looked at in no particular order.
             rules.sort_by_key(Value::to_string);
         }
+        if let Value::Array(groups) = value
+            && key == "groups"
+        {
+            groups.retain(|group| !group["name"].as_str().is_some_and(|name| GROUP_OF_OTHERS.is_match(name)));
+        }
         match value {
             Value::Object(map) => {
                 // The version of a list is the server's own, which others move on.
@@ -121,6 +130,9 @@ impl Names {
                     "resourceVersion" if in_list => "<version>".to_owned(),
                     "resourceVersion" => self.version(text),
                     "continue" if !text.is_empty() => "<continue>".to_owned(),
+                    // Where clients of another network would find the server.
+                    "serverAddress" => "<address>".to_owned(),
+                    "cells" if AGE.is_match(text) => "<age>".to_owned(),
                     _ => self.text(text),
                 };
                 *text = new;
@@ -171,7 +183,9 @@ impl Names {
         let versions = &self.versions;
         NUMBER
             .replace_all(&out, |found: &Captures<'_>| {
-                versions.get(&found[0]).cloned().unwrap_or_else(|| found[0].to_owned())
+                // The code of a warning is no version.
+                let is_code = found.get(0).is_some_and(|number| out[number.end()..].starts_with(" - \""));
+                versions.get(&found[0]).filter(|_| !is_code).cloned().unwrap_or_else(|| found[0].to_owned())
             })
             .into_owned()
     }
@@ -261,6 +275,28 @@ mod tests {
         }));
         assert_eq!(list["metadata"], json!({"resourceVersion": "<version>", "continue": "<continue>"}));
         assert_eq!(list["items"][0]["metadata"]["resourceVersion"], "<version-1>");
+    }
+
+    #[test]
+    fn the_code_of_a_warning_is_no_version() {
+        let mut names = Names::default();
+        names.normalize(&json!({"resourceVersion": "299"}));
+        assert_eq!(names.normalize(&json!("299 - \"at 299\"")), "299 - \"at <version-1>\"");
+    }
+
+    #[test]
+    fn ages_addresses_and_groups_of_other_scenarios() {
+        let mut names = Names::default();
+        let table = names.normalize(&json!({"rows": [{"cells": ["a", "12s", 3]}]}));
+        assert_eq!(table, json!({"rows": [{"cells": ["a", "<age>", 3]}]}));
+        let groups = names.normalize(&json!({
+            "groups": [{"name": "apps"}, {"name": "g1.run.conformance.knoll.dev"}, {"name": "run.conformance.knoll.dev"}],
+            "serverAddress": "10.0.0.1:443",
+        }));
+        assert_eq!(
+            groups,
+            json!({"groups": [{"name": "apps"}, {"name": "run.conformance.knoll.dev"}], "serverAddress": "<address>"})
+        );
     }
 
     #[test]

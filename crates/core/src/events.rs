@@ -2,6 +2,7 @@
 
 use knoll_api::{
     approval::{ApprovalPhase, ApprovalStatus},
+    atom::{AtomPhase, AtomStatus},
     names::{condition, reason},
     run::{RunPhase, RunStatus},
     stack::{StackPhase, StackStatus},
@@ -83,6 +84,16 @@ pub fn of_stack(before: &StackStatus, status: &StackStatus) -> Vec<Event> {
         events.push(Event { warning, reason: drifted.reason.clone(), message: drifted.message.clone() });
     }
     events
+}
+
+/// The events of an Atom whose status was `before`: of another phase.
+#[must_use]
+pub fn of_atom(before: &AtomStatus, status: &AtomStatus) -> Option<Event> {
+    let ready = conditions::find(&status.conditions, condition::READY)?;
+    let warning =
+        matches!(status.phase, AtomPhase::Deadline | AtomPhase::Error | AtomPhase::Reverted | AtomPhase::Failure);
+    let said = Event { warning, reason: ready.reason.clone(), message: ready.message.clone() };
+    (before.phase != status.phase).then_some(said)
 }
 
 /// The event of an Approval that was told what it did, or why it did nothing.

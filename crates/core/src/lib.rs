@@ -4,6 +4,7 @@
 //! values, and taken again with the same result.
 
 pub mod approval;
+pub mod atom;
 pub mod conditions;
 pub mod events;
 pub mod fate;
@@ -11,6 +12,7 @@ pub mod patch;
 pub mod pod;
 pub mod progress;
 pub mod queue;
+pub mod readiness;
 pub mod run;
 pub mod stack;
 pub mod status;

@@ -23,13 +23,15 @@ use jiff::Timestamp;
 use knoll_api::{
     names::{annotation, finalizer, label, purpose, reason},
     run::{Run, RunPhase},
-    stack::{FailureStatus, OnFailure, Snapshot, Stack, StackPhase, StackSpec, StackStatus},
+    stack::{FailureStatus, Fetched, OnFailure, Snapshot, Stack, StackPhase, StackSpec, StackStatus},
     workspace::Workspace,
 };
 use kube::{Resource, ResourceExt};
 
+pub(crate) use graph::wait_for;
 pub use graph::{Waits, cycle, dependants, needs, unready};
 pub use launch::{owner_annotations, owner_labels, workspace};
+pub(crate) use revision::digest;
 pub use revision::{outputs_digest, revision, selected, variables_digest};
 
 use crate::status::Cause;
@@ -57,6 +59,19 @@ pub struct Observed<'a> {
     pub outputs_are_there: bool,
     /// Every Stack of the namespace but this one.
     pub others: &'a [&'a Stack],
+    /// What is known of a source outside of the cluster; nothing for any other source.
+    pub elsewhere: Option<&'a Elsewhere>,
+}
+
+/// What is known of a source outside of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// What was last fetched.
+    pub fetched: Option<Fetched>,
+    /// Why nothing newer is known.
+    pub trouble: Option<String>,
+    /// When to look again.
+    pub next: Option<Timestamp>,
 }
 
 /// What the source and the variables of a Stack come to.
@@ -73,6 +88,8 @@ pub enum Inputs {
     Unresolved(Cause),
     /// They are outputs of Stacks that are not Ready.
     Waiting,
+    /// The files are on their way.
+    Fetching,
 }
 
 /// What to do, each safe to repeat.
@@ -146,6 +163,7 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Decision {
     let mut runs: Vec<&Run> = seen.runs.to_vec();
     runs.sort_by_key(|run| (number(run), run.name_any()));
     settle::all(seen, &runs, &mut status, now);
+    tell::fetched(&mut status, stack, seen.elsewhere, now);
 
     let deleted = stack.metadata.deletion_timestamp.is_some();
     if !stack.finalizers().iter().any(|held| held == finalizer::STACK) {
@@ -162,6 +180,9 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Decision {
             (None, None) => at_rest(seen, status, now),
         }
     };
+    if !deleted {
+        decision = decision.at(seen.elsewhere.and_then(|elsewhere| elsewhere.next));
+    }
     // Whoever started two in a row was interrupted in between; only the newest counts.
     for old in unfinished.iter().rev().skip(1).filter(|run| is_stoppable(run)) {
         decision.actions.push(Action::Supersede(old.name_any()));
@@ -248,6 +269,16 @@ fn unresolved(seen: &Observed<'_>, status: StackStatus, now: Timestamp) -> Decis
     let waits = unready(seen.stack, seen.others);
     match seen.inputs {
         Inputs::Unresolved(cause) => stuck(seen, status, StackPhase::Waiting, cause, now),
+        Inputs::Fetching => {
+            // Nobody knows of anything newer than what is applied.
+            if status.phase == StackPhase::Ready && status.observed_generation == seen.stack.metadata.generation {
+                return Decision::keep(status);
+            }
+            let mut status = status;
+            let cause = Cause::new(reason::FETCHING, "Its files are being fetched.");
+            tell::set(&mut status, seen.stack, StackPhase::Waiting, Mood::Working, &cause, now);
+            Decision::keep(status)
+        }
         // While a dependency is at work, nobody knows of anything newer than what is applied.
         Inputs::Waiting | Inputs::Resolved { .. } => {
             let same = status.observed_generation == seen.stack.metadata.generation;

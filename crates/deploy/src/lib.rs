@@ -34,10 +34,19 @@ impl Default for Settings {
     }
 }
 
+/// The label of the kinds that says which version of Knoll they came with.
+pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
+
 /// The kinds.
 #[must_use]
 pub fn kinds() -> Vec<Manifest> {
-    knoll_api::crds().iter().map(Manifest::of).collect()
+    let labelled = knoll_api::crds().into_iter().map(|mut crd| {
+        let labels = operator::metadata("", None).labels.unwrap_or_default();
+        let version = (VERSION_LABEL.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        crd.metadata.labels.get_or_insert_default().extend(labels.into_iter().chain([version]));
+        crd
+    });
+    labelled.map(|crd| Manifest::of(&crd)).collect()
 }
 
 /// What a cluster needs besides the kinds so that people can be told apart: roles to be bound, and the policy.

@@ -155,7 +155,11 @@ fn container(settings: &Settings) -> Container {
         image: Some(settings.image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(vec!["knoll".to_owned(), "operator".to_owned()]),
-        env: Some(vec![field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace"), image]),
+        env: Some(vec![
+            field("KNOLL_IDENTITY", "metadata.name"),
+            field("KNOLL_LEASE_NAMESPACE", "metadata.namespace"),
+            image,
+        ]),
         ports: Some(vec![port("hub", HUB_PORT), port("metrics", METRICS_PORT)]),
         liveness_probe: Some(probe("/healthz", 10)),
         readiness_probe: Some(probe("/readyz", 2)),

@@ -15,6 +15,14 @@ const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
 const KINDS: &[&str] = &["approvals", "atoms", "atomversions", "runs", "stacks", "workspaces"];
 
+const STATUS: &[&str] =
+    &["approvals/status", "atoms/status", "atomversions/status", "runs/status", "stacks/status", "workspaces/status"];
+
+/// What Atoms without a service account may be made of.
+const ATOMS: &str = "knoll-atoms";
+/// What applies, watches and deletes.
+const MANAGE: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
+
 /// The operator's name, and that of its roles.
 pub const OPERATOR: &str = "knoll-operator";
 /// The operator's Lease.
@@ -26,22 +34,27 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
     let everywhere = ClusterRole {
         metadata: metadata(OPERATOR, None),
         rules: Some(vec![
-            rule(GROUP, &["approvals", "runs", "stacks", "workspaces"], READ),
+            rule(GROUP, KINDS, READ),
             // A Stack is held until it is destroyed; its Workspace and its Runs are made for it.
             rule(GROUP, &["stacks"], &["patch"]),
             rule(GROUP, &["workspaces"], &["create", "delete", "patch"]),
             rule(GROUP, &["runs"], &["create", "patch"]),
-            rule(GROUP, &["approvals/status", "runs/status", "stacks/status", "workspaces/status"], &["patch"]),
+            // An Atom is held until its objects are gone; its versions go when there are too many.
+            rule(GROUP, &["atoms"], &["patch"]),
+            rule(GROUP, &["atomversions"], &["delete"]),
+            rule(GROUP, STATUS, &["patch"]),
             // Runs that were kept long enough.
             rule(GROUP, &["runs"], &["delete"]),
             // Some clusters ask for this of whoever names an owner.
-            rule(GROUP, &["runs/finalizers", "workspaces/finalizers"], &["update"]),
+            rule(GROUP, &["atoms/finalizers", "runs/finalizers", "workspaces/finalizers"], &["update"]),
             rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
             // States and plans are kept in the namespace of their Workspace, and variables come from there.
             rule("", &["secrets"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
             // Modules are kept by their digest, and go when nothing refers to them; logs are kept with their Run.
             rule("", &["configmaps"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
             rule("events.k8s.io", &["events"], &["create", "patch"]),
+            // The objects of an Atom are written with the rights of the service account that it names.
+            rule("", &["serviceaccounts"], &["impersonate"]),
             // How the hub knows its runners.
             rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         ]),
@@ -73,12 +86,36 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
     };
     let bound_at_home =
         RoleBinding { metadata: metadata(OPERATOR, Some(namespace)), role_ref: role_ref("Role"), subjects: subject() };
+    let atoms_ref = RoleRef { api_group: RBAC.to_owned(), kind: "ClusterRole".to_owned(), name: ATOMS.to_owned() };
+    let bound_atoms = ClusterRoleBinding { metadata: metadata(ATOMS, None), role_ref: atoms_ref, subjects: subject() };
     vec![
         Manifest::of(&everywhere),
         Manifest::of(&bound_everywhere),
+        Manifest::of(&for_atoms()),
+        Manifest::of(&bound_atoms),
         Manifest::of(&at_home),
         Manifest::of(&bound_at_home),
     ]
+}
+
+/// The objects of Atoms that name no service account: what `edit` of the cluster may write as well, and only in the
+/// namespace of the Atom.
+fn for_atoms() -> ClusterRole {
+    let core = ["configmaps", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services"];
+    ClusterRole {
+        metadata: metadata(ATOMS, None),
+        rules: Some(vec![
+            rule("", &core, MANAGE),
+            // Why a pod does not start is in the Atom's status.
+            rule("", &["pods/log"], &["get"]),
+            rule("apps", &["daemonsets", "deployments", "statefulsets"], MANAGE),
+            rule("autoscaling", &["horizontalpodautoscalers"], MANAGE),
+            rule("batch", &["cronjobs", "jobs"], MANAGE),
+            rule("networking.k8s.io", &["ingresses", "networkpolicies"], MANAGE),
+            rule("policy", &["poddisruptionbudgets"], MANAGE),
+        ]),
+        aggregation_rule: None,
+    }
 }
 
 /// The roles of people. Nobody has one until somebody binds it; `view` and `edit` of the cluster take in what fits.

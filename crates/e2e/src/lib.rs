@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "this is a part of tests: what goes wrong here has to stop them")]
 
 mod evidence;
+pub mod git;
 pub mod manifests;
 mod namespace;
 mod said;

@@ -2,7 +2,8 @@
 
 use knoll_api::run::{Operation, Run};
 use knoll_api::workspace::Workspace;
-use knoll_bundle::{Bundle, Origin, SourceError, StoreError, fetch, is_stored, of_source, store, store_again};
+use knoll_bundle::{Bundle, Origin, StoreError, fetch, is_stored, store, store_again};
+use knoll_fetch::{Settings, SourceError, of_source};
 use kube::{Client, ResourceExt};
 
 use crate::session::Session;
@@ -52,6 +53,7 @@ pub async fn of(
     session: &Session,
     run: &Run,
     workspace: &Workspace,
+    settings: Settings,
     used: impl Fn(&str) -> bool,
 ) -> Result<Option<Vec<u8>>, Error> {
     let namespace = run.namespace().unwrap_or_default();
@@ -59,7 +61,7 @@ pub async fn of(
     let digest = match (pinned, &run.spec.source) {
         // An earlier pod had these files, or a person has approved them.
         (Some(digest), _) => digest.to_owned(),
-        (None, Some(source)) => match of_source(client, &namespace, source).await? {
+        (None, Some(source)) => match of_source(client, &namespace, source, settings).await? {
             Origin::Kept(digest) => digest,
             Origin::Files(bundle) => {
                 let bytes = bundle.bytes.clone();
@@ -96,7 +98,13 @@ fn spawn_store(
 ///
 /// # Errors
 /// When the API fails, so that it may be asked again.
-pub async fn kept(client: &Client, session: &Session, run: &Run, digest: &str) -> Result<bool, Error> {
+pub async fn kept(
+    client: &Client,
+    session: &Session,
+    run: &Run,
+    digest: &str,
+    settings: Settings,
+) -> Result<bool, Error> {
     let namespace = run.namespace().unwrap_or_default();
     if run.status.as_ref().is_some_and(|status| status.bundle.is_some()) {
         return Ok(true);
@@ -115,7 +123,7 @@ pub async fn kept(client: &Client, session: &Session, run: &Run, digest: &str) -
     if is_stored(client, &namespace, digest).await? {
         return Ok(true);
     }
-    match of_source(client, &namespace, source).await {
+    match of_source(client, &namespace, source, settings).await {
         Ok(Origin::Files(bundle)) if bundle.digest == digest => {
             store(client, &namespace, &bundle).await?;
             Ok(true)

@@ -1,4 +1,5 @@
-//! Content that belongs to a Run, in Secrets that go with it: a plan, a state to push.
+//! Content that belongs to an object, in Secrets that go with it: the plan of a Run, a state to push, the journal of an
+//! Atom.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use bytes::Bytes;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use knoll_api::names::{annotation, label, secret_type};
+use knoll_api::names::{annotation, label};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
@@ -19,16 +20,14 @@ use crate::versions::CONTENT;
 const PARTS: &str = "parts";
 
 /// What a content is, and to whom it belongs.
-pub struct Label<'a> {
+pub struct Label {
     /// The name of its head.
     pub name: String,
-    /// One of [`knoll_api::names::content`].
-    pub kind: &'static str,
-    /// The Run's name.
-    pub run: &'a str,
-    /// The Workspace's name.
-    pub workspace: &'a str,
-    /// The Run.
+    /// One of [`knoll_api::names::secret_type`].
+    pub type_: &'static str,
+    /// How its Secrets are found.
+    pub labels: BTreeMap<String, String>,
+    /// Whom they go with.
     pub owner: OwnerReference,
 }
 
@@ -36,7 +35,7 @@ pub struct Label<'a> {
 ///
 /// # Errors
 /// When the API does not take it.
-pub async fn put(client: &Client, namespace: &str, label: &Label<'_>, content: &[u8]) -> Result<String, Error> {
+pub async fn put(client: &Client, namespace: &str, label: &Label, content: &[u8]) -> Result<String, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let Packed { digest, parts } = chunks::pack(content, PART).map_err(|error| Error::Internal(error.to_string()))?;
     let mut names = Vec::new();
@@ -90,16 +89,16 @@ pub async fn get(client: &Client, namespace: &str, name: &str) -> Result<Option<
     Ok(Some(chunks::unpack(parts.iter().map(Vec::as_slice), &digest)?.into()))
 }
 
-fn secret(label: &Label<'_>, name: &str, digest: &str, data: BTreeMap<String, ByteString>) -> Secret {
+fn secret(label: &Label, name: &str, digest: &str, data: BTreeMap<String, ByteString>) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            labels: Some(labels(label.kind, label.run, label.workspace)),
+            labels: Some(label.labels.clone()),
             annotations: Some(BTreeMap::from([(annotation::DIGEST.to_owned(), digest.to_owned())])),
             owner_references: Some(vec![label.owner.clone()]),
             ..ObjectMeta::default()
         },
-        type_: Some(secret_type::CONTENT.to_owned()),
+        type_: Some(label.type_.to_owned()),
         data: Some(data),
         ..Secret::default()
     }

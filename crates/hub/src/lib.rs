@@ -7,7 +7,7 @@ mod auth;
 mod bundle;
 mod cache;
 mod chunks;
-mod content;
+pub mod content;
 mod error;
 mod job;
 mod log;
@@ -24,6 +24,7 @@ mod tls;
 mod variables;
 mod versions;
 
+pub use error::Error;
 pub use server::{Hub, Running, StartError};
 pub use state_file::{Output, StateFile};
 pub use store::Store;

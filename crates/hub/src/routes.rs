@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use knoll_api::names::{content, plan_secret, reason, upload_secret};
+use knoll_api::names::{content, plan_secret, reason, secret_type, upload_secret};
 use knoll_api::run::{Run, RunPhase};
 use knoll_api::wire::{ErrorBody, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::{Workspace, WorkspaceDeletionPolicy};
@@ -55,6 +55,8 @@ pub struct Shared {
     pub runs: Arc<Cache<Run>>,
     /// All Workspaces.
     pub workspaces: Cache<Workspace>,
+    /// What fetches of sources may do.
+    pub fetch: knoll_fetch::Settings,
     /// Ends waiting requests.
     pub shutdown: CancellationToken,
 }
@@ -158,7 +160,7 @@ async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result
                 && run.status.as_ref().is_some_and(|status| status.bundle.as_deref() == Some(digest))
         })
     };
-    let bundle = bundle::of(&shared.client, &runner.session, &runner.run, &workspace, used).await?;
+    let bundle = bundle::of(&shared.client, &runner.session, &runner.run, &workspace, shared.fetch, used).await?;
     Ok(match bundle {
         Some(bundle) => ([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
@@ -189,7 +191,12 @@ async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, content: By
 
 async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
     let Session { caller, run, workspace, .. } = &*runner.session;
-    let label = Label { name: plan_secret(run), kind: content::PLAN, run, workspace, owner: runner.run_reference()? };
+    let label = Label {
+        name: plan_secret(run),
+        type_: secret_type::CONTENT,
+        labels: contents::labels(content::PLAN, run, workspace),
+        owner: runner.run_reference()?,
+    };
     contents::put(&shared.client, &caller.namespace, &label, &content).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -286,7 +293,7 @@ async fn put_progress(
         };
     }
     if let Some(digest) = &report.bundle
-        && !bundle::kept(&shared.client, &runner.session, &runner.run, digest).await?
+        && !bundle::kept(&shared.client, &runner.session, &runner.run, digest, shared.fetch).await?
     {
         tracing::warn!(run = runner.session.run, "the files of a run are not kept: its source has changed meanwhile");
         report.bundle = None;

@@ -70,6 +70,7 @@ impl Hub {
         namespace: Option<&str>,
         listen: SocketAddr,
         tls: Tls,
+        fetch: knoll_fetch::Settings,
         shutdown: CancellationToken,
     ) -> Result<Running, StartError> {
         let config = tls.server_config()?;
@@ -84,6 +85,7 @@ impl Hub {
             workspaces: Cache::start(&client, namespace, &shutdown),
             runs,
             client,
+            fetch,
             shutdown: shutdown.clone(),
         });
         tokio::spawn(sweep::run(shared.client.clone(), shutdown.clone()));

@@ -138,8 +138,12 @@ pub async fn hand_in(client: &Client, run: &Run, state: &[u8]) -> Result<(), Err
     let (name, namespace) = (run.name_any(), run.namespace().unwrap_or_default());
     let owner = run.owner_ref(&()).ok_or_else(|| HubError::Internal("the Run has no UID".to_owned()))?;
     let workspace = run.spec.workspace.as_str();
-    let label =
-        contents::Label { name: names::upload_secret(&name), kind: content::UPLOAD, run: &name, workspace, owner };
+    let label = contents::Label {
+        name: names::upload_secret(&name),
+        type_: names::secret_type::CONTENT,
+        labels: contents::labels(content::UPLOAD, &name, workspace),
+        owner,
+    };
     contents::put(client, &namespace, &label, state).await?;
     Ok(())
 }

@@ -242,7 +242,11 @@ impl<'a> Lookup<'a> {
         self.key(Kind::ConfigMap, key, what).await
     }
 
-    async fn value_from(&mut self, from: &ValueFrom, what: &str) -> Result<(String, bool), Error> {
+    /// A key of a Secret or of a ConfigMap, and whether it is sensitive.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub async fn value_from(&mut self, from: &ValueFrom, what: &str) -> Result<(String, bool), Error> {
         match (&from.secret_key_ref, &from.config_map_key_ref) {
             (Some(key), _) => Ok((self.key(Kind::Secret, key, what).await?, true)),
             (None, Some(key)) => Ok((self.key(Kind::ConfigMap, key, what).await?, false)),
@@ -258,7 +262,7 @@ impl<'a> Lookup<'a> {
             self.keys(Kind::ConfigMap, keys, all).await?;
         }
         if let Some(stack) = &from.stack_ref {
-            all.variables.extend(self.outputs(stack).await?);
+            all.variables.extend(self.outputs(stack, "`variablesFrom`").await?);
         }
         Ok(())
     }
@@ -295,10 +299,21 @@ impl<'a> Lookup<'a> {
         Ok(())
     }
 
+    /// One output of a Stack, with its type.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub async fn output(&self, stack: &str, output: &str, what: &str) -> Result<Value, Error> {
+        let outputs = [(output.to_owned(), output.to_owned())].into();
+        let wanted = StackOutputsRef { name: stack.to_owned(), outputs };
+        let found = self.outputs(&wanted, what).await?;
+        Ok(found.into_iter().next().map(|found| found.value).unwrap_or_default())
+    }
+
     /// The outputs of another Stack, the sensitive ones too: they stay sensitive.
-    async fn outputs(&self, stack: &StackOutputsRef) -> Result<Vec<JobVariable>, Error> {
+    async fn outputs(&self, stack: &StackOutputsRef, what: &str) -> Result<Vec<JobVariable>, Error> {
         const KIND: &str = "state of the Stack";
-        let what = || "`variablesFrom`".to_owned();
+        let what = || what.to_owned();
         let failed = |error: &dyn std::fmt::Display| Error::State(stack.name.clone(), error.to_string());
         let state = self.store.look(self.namespace, &stack.name).await.map_err(|error| failed(&error))?;
         let state = state.ok_or_else(|| Error::Object { kind: KIND, name: stack.name.clone(), what: what() })?;

@@ -10,11 +10,18 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{ConfigMap, Pod, Secret},
 };
-use knoll_api::{Approval, Run, Stack, Workspace, names::label, run::RunStatus};
+use knoll_api::{Approval, Atom, AtomVersion, Run, Stack, Workspace, names::label, run::RunStatus};
 use knoll_core::{events::Standing, pod::Platform};
 use kube::{Api, Client, Resource, ResourceExt, api::PartialObjectMeta, runtime::reflector::Store};
 
-use crate::{controller::Written, events::Recorder, metrics::Metrics, stack::Memory};
+use crate::{
+    atom,
+    controller::Written,
+    events::Recorder,
+    metrics::Metrics,
+    stack::{Memory, Sources},
+    watch::Triggers,
+};
 
 /// What every reconcile may use.
 pub struct Context {
@@ -32,10 +39,24 @@ pub struct Context {
     pub approvals: Written<Approval>,
     /// What was written to Stacks.
     pub stacks: Written<Stack>,
+    /// What was written to Atoms.
+    pub atoms: Written<Atom>,
+    /// What was written to AtomVersions.
+    pub atom_versions: Written<AtomVersion>,
+    /// What the specs of Atoms came to.
+    pub wanted: atom::Memory,
+    /// The kinds that the cluster has.
+    pub kinds: atom::Kinds,
+    /// The watches of the objects of Atoms.
+    pub watches: atom::Watches,
     /// The Runs of Stacks that were created and that the cache does not show yet.
     pub started: Started,
     /// What the inputs of Stacks came to.
     pub memory: Memory,
+    /// What is known of the sources of Stacks outside of the cluster.
+    pub sources: Sources,
+    /// Where to ask for a reconcile.
+    pub ask: Triggers,
     /// The pods that were created and that the cache does not show yet.
     pub created: Created,
     /// Where each run stood when it was last told of.
@@ -61,6 +82,10 @@ pub struct Caches {
     pub heads: Store<Secret>,
     /// All Stacks.
     pub stacks: Store<Stack>,
+    /// All Atoms.
+    pub atoms: Store<Atom>,
+    /// All AtomVersions.
+    pub atom_versions: Store<AtomVersion>,
     /// That there are Secrets, not what they hold; without those that Knoll fills with content of its own.
     pub secrets: Store<PartialObjectMeta<Secret>>,
     /// That there are ConfigMaps, in the same way.

@@ -4,6 +4,7 @@
 //! creates or deletes can be repeated. A controller that is stopped after any request goes on from there.
 
 mod approval;
+mod atom;
 pub mod client;
 mod context;
 mod controller;
@@ -24,7 +25,7 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Pod, Secret},
 };
 use knoll_api::{
-    Approval, Run, Stack, Workspace,
+    Approval, Atom, AtomVersion, Run, Stack, Workspace,
     names::{annotation, content, label},
     run::RunPhase,
 };
@@ -43,7 +44,7 @@ use crate::{
     events::Recorder,
     health::{Controllers, Health},
     metrics::Metrics,
-    stack::Memory,
+    stack::{Memory, Sources},
     watch::{Triggers, feed},
 };
 
@@ -63,6 +64,8 @@ pub struct Settings {
     pub metrics: Metrics,
     /// Where it says how far it is.
     pub health: Health,
+    /// What fetches of sources may do.
+    pub fetch: knoll_fetch::Settings,
 }
 
 /// Why the operator stopped.
@@ -126,7 +129,7 @@ async fn lead(
 
 /// The caches, their feeds and the controllers, wired in one place.
 async fn control(client: Client, settings: Settings, shutdown: CancellationToken) -> Result<(), Error> {
-    let Settings { namespace, platform, lease, metrics, health } = settings;
+    let Settings { namespace, platform, lease, metrics, health, fetch } = settings;
     health.controllers(Controllers::Filling);
     let (run_store, run_writer) = reflector::store();
     let (workspace_store, workspace_writer) = reflector::store();
@@ -136,11 +139,16 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
     let (stack_store, stack_writer) = reflector::store();
     let (secret_store, secret_writer) = reflector::store();
     let (config_map_store, config_map_writer) = reflector::store();
+    let (atom_store, atom_writer) = reflector::store();
+    let (atom_version_store, atom_version_writer) = reflector::store();
     let (runs, runs_asked) = mpsc::unbounded();
     let (workspaces, workspaces_asked) = mpsc::unbounded();
     let (approvals, approvals_asked) = mpsc::unbounded();
     let (stacks, stacks_asked) = mpsc::unbounded();
-    let ask = Triggers { workspaces, runs, approvals, stacks };
+    let (atoms, atoms_asked) = mpsc::unbounded();
+    let (atom_versions, atom_versions_asked) = mpsc::unbounded();
+    let watches = atom::Watches::new(atoms.clone());
+    let ask = Triggers { workspaces, runs, approvals, stacks, atoms, atom_versions };
     let (recorder, telling) = Recorder::start(client.clone(), lease.map(|lease| lease.identity));
     let context = Arc::new(Context {
         client: client.clone(),
@@ -154,13 +162,22 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
             stacks: stack_store,
             secrets: secret_store,
             config_maps: config_map_store,
+            atoms: atom_store,
+            atom_versions: atom_version_store,
         },
         runs: Written::default(),
         workspaces: Written::default(),
         approvals: Written::default(),
         stacks: Written::default(),
+        atoms: Written::default(),
+        atom_versions: Written::default(),
+        wanted: atom::Memory::default(),
+        kinds: atom::Kinds::default(),
+        watches,
         started: Started::default(),
         memory: Memory::default(),
+        sources: Sources::new(fetch),
+        ask: ask.clone(),
         created: Created::default(),
         told: Told::default(),
         events: recorder,
@@ -188,17 +205,32 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
     let empty = |secret: &mut Secret| secret.data = None;
     feeds.spawn(feed(api(&client, &namespace), of_states, head_writer, empty, on_head, feeding.clone()));
     let (seen, asked) = (context.clone(), ask.clone());
-    let on_stack = move |stack: &Stack| stack::on_stack(&seen, &asked, stack);
+    let on_stack = move |stack: &Stack| {
+        stack::on_stack(&seen, &asked, stack);
+        atom::on_stack(&seen, &asked, stack);
+    };
     feeds.spawn(feed(api(&client, &namespace), all.clone(), stack_writer, |_| {}, on_stack, feeding.clone()));
     // Only that something has changed is watched, no value is fetched before somebody needs it; and what Knoll fills
     // with content of its own is no input of a Stack.
     let inputs = all.clone().labels(&format!("{} notin ({})", label::CONTENT, stack::NO_INPUTS.join(",")));
     let (seen, asked) = (context.clone(), ask.clone());
-    let on_secret = move |secret: &PartialObjectMeta<Secret>| stack::on_secret(&seen, &asked, secret);
+    let on_secret = move |secret: &PartialObjectMeta<Secret>| {
+        stack::on_secret(&seen, &asked, secret);
+        atom::on_secret(&seen, &asked, secret);
+    };
     feeds.spawn(feed(api(&client, &namespace), inputs.clone(), secret_writer, bare, on_secret, feeding.clone()));
     let (seen, asked) = (context.clone(), ask.clone());
-    let on_map = move |map: &PartialObjectMeta<ConfigMap>| stack::on_config_map(&seen, &asked, map);
+    let on_map = move |map: &PartialObjectMeta<ConfigMap>| {
+        stack::on_config_map(&seen, &asked, map);
+        atom::on_config_map(&seen, &asked, map);
+    };
     feeds.spawn(feed(api(&client, &namespace), inputs, config_map_writer, bare, on_map, feeding.clone()));
+    let (seen, asked) = (context.clone(), ask.clone());
+    let on_atom = move |atom: &Atom| atom::on_atom(&seen, &asked, atom);
+    feeds.spawn(feed(api(&client, &namespace), all.clone(), atom_writer, |_| {}, on_atom, feeding.clone()));
+    let (seen, asked) = (context.clone(), ask.clone());
+    let on_version = move |version: &AtomVersion| atom::on_version(&seen, &asked, version);
+    feeds.spawn(feed(api(&client, &namespace), all.clone(), atom_version_writer, |_| {}, on_version, feeding.clone()));
     let (seen, asked) = (context.clone(), ask);
     let on_approval = move |approval: &Approval| on_approval(&seen, &asked, approval);
     feeds.spawn(feed(api(&client, &namespace), all, approval_writer, |_| {}, on_approval, feeding.clone()));
@@ -234,6 +266,22 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         caches.stacks,
         stacks_asked,
         |stack, context| boxed(stack::reconcile(stack, context)),
+        metrics.clone(),
+        stop.clone(),
+    ));
+    controllers.spawn(drive(
+        context.clone(),
+        caches.atoms,
+        atoms_asked,
+        |atom, context| boxed(atom::reconcile(atom, context)),
+        metrics.clone(),
+        stop.clone(),
+    ));
+    controllers.spawn(drive(
+        context.clone(),
+        caches.atom_versions,
+        atom_versions_asked,
+        |version, context| boxed(atom::reconcile_version(version, context)),
         metrics.clone(),
         stop.clone(),
     ));
@@ -279,7 +327,8 @@ where
 
 /// Returns when every cache has its first list: a decision on half of the facts would be a wrong one.
 async fn ready(caches: &Caches) {
-    let Caches { workspaces, runs, approvals, pods, heads, stacks, secrets, config_maps } = caches;
+    let Caches { workspaces, runs, approvals, pods, heads, stacks, secrets, config_maps, atoms, atom_versions } =
+        caches;
     // Each fails only when its feed has ended, and then the operator ends as well.
     let _ = tokio::join!(
         workspaces.wait_until_ready(),
@@ -290,6 +339,8 @@ async fn ready(caches: &Caches) {
         stacks.wait_until_ready(),
         secrets.wait_until_ready(),
         config_maps.wait_until_ready(),
+        atoms.wait_until_ready(),
+        atom_versions.wait_until_ready(),
     );
 }
 

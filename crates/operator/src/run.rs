@@ -9,7 +9,7 @@ use knoll_api::{
     names::{label, reason},
     run::{RunPhase, RunStatus},
 };
-use knoll_bundle::{Origin, SourceError, StoreError};
+use knoll_bundle::{Origin, StoreError};
 use knoll_core::{
     approval, events,
     fate::{self, Fate},
@@ -18,6 +18,7 @@ use knoll_core::{
     status,
     steps::Stage,
 };
+use knoll_fetch::SourceError;
 use kube::{
     Resource, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
@@ -105,7 +106,7 @@ async fn keep_files(context: &Context, run: &Run, seen: &mut Seen) -> Result<Res
     };
     let namespace = run.namespace().unwrap_or_default();
     let failed = Error::api("cannot read the files of a run");
-    let bundle = match knoll_bundle::of_source(&context.client, &namespace, source).await {
+    let bundle = match knoll_fetch::of_source(&context.client, &namespace, source, context.sources.settings()).await {
         Ok(Origin::Kept(_)) => return Ok(Ok(())),
         Ok(Origin::Files(bundle)) => bundle,
         Err(SourceError::Api(error)) => return Err(failed(error)),

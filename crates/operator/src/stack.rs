@@ -1,8 +1,9 @@
 //! The controller of Stacks: it keeps what a revision is made of, and starts the Runs that the machine asks for.
 
 mod act;
-mod inputs;
+pub mod inputs;
 mod outputs;
+mod sources;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -24,6 +25,7 @@ use kube::{
 };
 
 pub use inputs::Memory;
+pub use sources::Sources;
 
 use crate::{
     context::Context,
@@ -99,13 +101,14 @@ impl Seen {
                 state,
                 outputs_are_there: self.outputs_are_there,
                 others: &others,
+                elsewhere: self.found.elsewhere.as_ref(),
             },
             now,
         )
     }
 }
 
-async fn observe(context: &Context, stack: &Stack) -> Result<Seen, Error> {
+async fn observe(context: &Arc<Context>, stack: &Stack) -> Result<Seen, Error> {
     let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
     let here = |found: Option<&str>| found == Some(namespace.as_str());
     let caches = &context.caches;
@@ -156,6 +159,7 @@ pub fn on_stack(context: &Context, ask: &Triggers, stack: &Stack) {
     if context.caches.stacks.get(&ObjectRef::from_obj(stack)).is_none() {
         context.stacks.forget(stack);
         context.memory.forget(stack);
+        context.sources.forget(stack);
     }
 }
 

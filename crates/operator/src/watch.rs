@@ -6,7 +6,7 @@
 use std::{fmt::Debug, hash::Hash, sync::Arc};
 
 use futures::{StreamExt, channel::mpsc::UnboundedSender};
-use knoll_api::{Approval, Run, Stack, Workspace};
+use knoll_api::{Approval, Atom, AtomVersion, Run, Stack, Workspace};
 use kube::{
     Api, Resource, ResourceExt,
     runtime::{
@@ -29,6 +29,10 @@ pub struct Triggers {
     pub approvals: UnboundedSender<ObjectRef<Approval>>,
     /// Of a Stack.
     pub stacks: UnboundedSender<ObjectRef<Stack>>,
+    /// Of an Atom.
+    pub atoms: UnboundedSender<ObjectRef<Atom>>,
+    /// Of an AtomVersion.
+    pub atom_versions: UnboundedSender<ObjectRef<AtomVersion>>,
 }
 
 impl Triggers {
@@ -50,6 +54,16 @@ impl Triggers {
     /// Asks for a Stack.
     pub fn stack(&self, namespace: &str, name: &str) {
         ask(&self.stacks, namespace, name);
+    }
+
+    /// Asks for an Atom.
+    pub fn atom(&self, namespace: &str, name: &str) {
+        ask(&self.atoms, namespace, name);
+    }
+
+    /// Asks for an AtomVersion.
+    pub fn atom_version(&self, namespace: &str, name: &str) {
+        ask(&self.atom_versions, namespace, name);
     }
 }
 

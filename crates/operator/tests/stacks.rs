@@ -16,6 +16,7 @@ use knoll_api::{
     wire::Progress,
 };
 use knoll_core::conditions;
+use knoll_e2e::git::{HttpServer, PASSWORD, Repositories, USER};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -294,5 +295,92 @@ async fn a_failed_revision_is_rolled_back_and_an_orphan_leaves_everything() {
     create(&world, "net", json!({})).await;
     let run = started(&world, "net", 1).await;
     assert_eq!(run.status.unwrap().phase, RunPhase::Starting);
+    operator.stop().await;
+}
+
+/// What Knoll has kept of the files of a Run.
+async fn module(world: &World, run: &Run) -> String {
+    let digest = &run.spec.source.as_ref().unwrap().bundle.as_ref().unwrap().digest;
+    let bytes = knoll_bundle::fetch(&world.client, "default", digest).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    knoll_bundle::unpack(&bytes, folder.path(), |_| true).unwrap();
+    std::fs::read_to_string(folder.path().join("main.tf")).unwrap()
+}
+
+fn fetched(status: &knoll_api::stack::StackStatus) -> (String, String) {
+    let found = conditions::find(&status.conditions, condition::FETCHED).cloned().unwrap();
+    (found.status, found.message)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_git_repository_is_followed_and_not_needed_to_destroy() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let repositories = Repositories::new();
+    repositories.create("net.git");
+    let first = repositories.commit("net.git", &[("live/main.tf", "# 1"), ("README.md", "")]);
+    let server = HttpServer::start(&repositories).await;
+    let world = World::start().await;
+    let operator = world.operator();
+    let git = json!({"url": server.url("net.git"), "ref": {"branch": "main"}, "path": "live", "interval": "10s", "secretRef": {"name": "git"}});
+    create(&world, "net", json!({"source": {"git": git}})).await;
+    let waits = until(&world, "net", "told", |stack| {
+        stack.status.as_ref().is_some_and(|status| conditions::holds(&status.conditions, condition::STALLED))
+    });
+    let message = fetched(&waits.await.status.unwrap()).1;
+    assert_eq!(
+        message,
+        "The Secret `git` with the credentials of the source is not there; create it, or correct `secretRef`."
+    );
+
+    // That the Secret comes is an event, and so is that it is corrected.
+    secret(&world, "git", "username", USER).await;
+    until(&world, "net", "refused", |stack| {
+        stack.status.as_ref().is_some_and(|status| fetched(status).1.contains("it wants credentials (401"))
+    })
+    .await;
+    edit(&world, "git", "password", PASSWORD).await;
+    let run = started(&world, "net", 1).await;
+    assert_eq!(module(&world, &run).await, "# 1");
+    end(&world, &run, 0).await;
+    let ready = phase(&world, "net", StackPhase::Ready).await.status.unwrap();
+    assert_eq!((ready.source_revision.as_deref(), fetched(&ready).0.as_str()), (Some(first.as_str()), "True"));
+
+    // A person who does not want to wait for the next look asks for it; a commit that changes no file of the module
+    // gives no run but the one that was asked for.
+    let second = repositories.commit("net.git", &[("live/main.tf", "# 2")]);
+    let ask = |value: &str| Patch::Merge(json!({"metadata": {"annotations": {annotation::RECONCILE: value}}}));
+    world.api::<Stack>().patch("net", &PatchParams::default(), &ask("now")).await.unwrap();
+    let mut number = 2;
+    let mut run = started(&world, "net", number).await;
+    while module(&world, &run).await != "# 2" {
+        end(&world, &run, 0).await;
+        number += 1;
+        run = started(&world, "net", number).await;
+    }
+    assert!(number <= 3);
+    end(&world, &run, 0).await;
+    let at_second = |stack: &Stack| {
+        stack.status.as_ref().is_some_and(|status| {
+            status.phase == StackPhase::Ready && status.source_revision.as_deref() == Some(second.as_str())
+        })
+    };
+    until(&world, "net", "at the second commit", at_second).await;
+    let third = repositories.commit("net.git", &[("README.md", "of no interest")]);
+    let known = |stack: &Stack| stack.status.as_ref().unwrap().source_revision.as_deref() == Some(third.as_str());
+    let after = until(&world, "net", "at the third commit", known).await;
+    assert_eq!(after.status.unwrap().runs, number, "the interval brought it, and it changes nothing");
+
+    // The server goes, and so does the operator: the Stack stays as it is, and is destroyed with what it has.
+    drop(server);
+    operator.stop().await;
+    let operator = world.operator();
+    let gone_away = |stack: &Stack| stack.status.as_ref().is_some_and(|status| fetched(status).0 == "False");
+    let away = until(&world, "net", "without its server", gone_away).await.status.unwrap();
+    assert!(away.phase == StackPhase::Ready && fetched(&away).1.contains("cannot be reached"), "{away:#?}");
+    world.api::<Stack>().delete("net", &DeleteParams::default()).await.unwrap();
+    let destroy = started(&world, "net", number + 1).await;
+    assert_eq!(module(&world, &destroy).await, "# 2");
+    end(&world, &destroy, 0).await;
+    gone(&world, "net").await;
     operator.stop().await;
 }

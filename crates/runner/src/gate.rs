@@ -239,6 +239,7 @@ mod tests {
             args: vec!["-c".into(), script.into()],
             env: BTreeMap::new(),
             folder: folder.to_owned(),
+            input: None,
         }
     }
 

@@ -1,11 +1,12 @@
 //! What a plan would do, in numbers and addresses.
 //!
-//! Only addresses and actions are taken from terraform's description of a plan. Its values, of which some are sensitive,
-//! are not even parsed into anything that could be printed.
+//! Only addresses, actions and the names of attributes are taken from terraform's description of a plan. Its values, of
+//! which some are sensitive, are compared and never kept.
 
 use knoll_api::run::{ChangeAction, PlanSummary, ResourceChange};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 #[derive(Deserialize)]
@@ -26,6 +27,9 @@ struct Change {
     #[serde(default)]
     actions: Vec<String>,
     importing: Option<IgnoredAny>,
+    before: Option<Map<String, Value>>,
+    after: Option<Map<String, Value>>,
+    after_unknown: Option<Value>,
 }
 
 /// `sha256:` and the hash of `bytes`.
@@ -62,12 +66,39 @@ pub fn summarize(description: &[u8], digest: String, changes: bool) -> Result<Pl
             ChangeAction::Import | ChangeAction::Move | ChangeAction::Forget | ChangeAction::Read => {}
         }
         if summary.resources.len() < PlanSummary::MAX_RESOURCES {
-            summary.resources.push(ResourceChange { address: resource.address, action });
+            summary.resources.push(ResourceChange {
+                attributes: if action == ChangeAction::Update || action == ChangeAction::Replace {
+                    attributes(&resource.change)
+                } else {
+                    Vec::new()
+                },
+                address: resource.address,
+                action,
+            });
         } else {
             summary.omitted += 1;
         }
     }
     Ok(summary)
+}
+
+/// The names of the attributes that would change.
+fn attributes(change: &Change) -> Vec<String> {
+    let (Some(before), Some(after)) = (&change.before, &change.after) else { return Vec::new() };
+    let unknown = |name: &str| {
+        // What is known only after the apply is `true`, or has a `true` somewhere in it.
+        let of = change.after_unknown.as_ref().and_then(|unknown| unknown.get(name));
+        of.is_some_and(|of| of.to_string().contains("true"))
+    };
+    let names = before.keys().chain(after.keys().filter(|name| !before.contains_key(*name)));
+    let differs = |name: &&String| {
+        let value = |of: &Map<String, Value>| of.get(*name).cloned().unwrap_or_default();
+        unknown(name) || value(before) != value(after)
+    };
+    let mut found: Vec<String> = names.filter(differs).cloned().collect();
+    found.sort();
+    found.truncate(ResourceChange::MAX_ATTRIBUTES);
+    found
 }
 
 /// What would be done to a resource; nothing for those that stay as they are, and for reads, which change nothing.
@@ -132,6 +163,17 @@ mod tests {
         imported["change"]["importing"] = json!({"id": "i-1"});
         let actions: Vec<_> = summary(vec![moved, imported]).resources.iter().map(|resource| resource.action).collect();
         assert_eq!(actions, [ChangeAction::Move, ChangeAction::Import]);
+    }
+
+    #[test]
+    fn attributes_that_differ_are_named() {
+        let mut updated = change("a.b", &["update"]);
+        updated["change"]["before"] = json!({"same": 1, "password": "old", "gone": [1], "id": "x", "tags": {"a": 1}});
+        updated["change"]["after"] = json!({"same": 1, "password": "hunter2", "new": 2, "tags": {"a": 1}});
+        updated["change"]["after_unknown"] = json!({"id": true, "tags": {}});
+        let summary = summary(vec![updated, change("a.c", &["create"])]);
+        assert_eq!(summary.resources[0].attributes, ["gone", "id", "new", "password"]);
+        assert_eq!(summary.resources[1].attributes, Vec::<String>::new());
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Program {
     pub env: BTreeMap<OsString, OsString>,
     /// The folder it runs in.
     pub folder: PathBuf,
+    /// What it reads where there is no terminal.
+    pub input: Option<PathBuf>,
 }
 
 /// How long each way to stop a process may take before the next one is used.
@@ -89,6 +91,10 @@ pub async fn run(program: &Program, place: Place<'_>) -> io::Result<Ended> {
 }
 
 async fn run_with_pipe(program: &Program, place: Place<'_>) -> io::Result<Ended> {
+    let input = match &program.input {
+        Some(file) => Stdio::from(std::fs::File::open(file)?),
+        None => Stdio::null(),
+    };
     // One pipe for both streams, so that an error stands where it was printed.
     let (reader, writer) = io::pipe()?;
     let mut command = tokio::process::Command::new(&program.file);
@@ -97,7 +103,7 @@ async fn run_with_pipe(program: &Program, place: Place<'_>) -> io::Result<Ended>
         .env_clear()
         .envs(&program.env)
         .current_dir(&program.folder)
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(writer.try_clone()?)
         .stderr(writer)
         // A signal for the runner must reach terraform once, and through the runner.

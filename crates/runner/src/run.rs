@@ -203,7 +203,7 @@ fn prepare(
     };
     Ok(Steps {
         job: Arc::clone(job),
-        program: Program { file, args: Vec::new(), env, folder: folders.module() },
+        program: Program { file, args: Vec::new(), env, folder: folders.module(), input: None },
         folders,
         plugin_cache: config.plugin_cache.clone(),
         console: console.clone(),

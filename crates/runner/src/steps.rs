@@ -341,6 +341,7 @@ impl Steps {
                 None => arg.into(),
             });
         }
+        program.input = Some(self.folders.bundle().join(knoll_bundle::INPUT_FILE)).filter(|file| file.is_file());
         let ended = self.process(StepName::Command, &program).await?;
         let judged = self.judge(StepName::Command, ended, &[0]).map(drop);
         if initialises && judged.is_ok() {

@@ -90,7 +90,7 @@ fn apiserver(place: &Place, record: &Record) -> anyhow::Result<Program> {
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction".to_owned(),
             "--allow-privileged=true".to_owned(),
-            "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-key-file={}", pki("service-accounts.pub")),
             format!("--service-account-signing-key-file={}", pki("service-accounts.key")),
             format!("--service-cluster-ip-range={SERVICE_NETWORK}"),

@@ -83,9 +83,8 @@ pub fn apiserver(place: &Place, kubectl: &Kubectl) -> anyhow::Result<()> {
 }
 
 /// Waits until pods can be created: the controllers have made the service account that pods run as.
-pub fn controllers(place: &Place, kubectl: &Kubectl) -> anyhow::Result<()> {
-    let processes = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
-    until(place, "kube-controller-manager", &processes, Duration::from_secs(120), || {
+pub fn controllers(place: &Place, kubectl: &Kubectl, processes: &[&str]) -> anyhow::Result<()> {
+    until(place, "kube-controller-manager", processes, Duration::from_secs(120), || {
         Ok(kubectl.ask(&["--namespace=default", "get", "serviceaccount", "default"])?.is_some())
     })
 }

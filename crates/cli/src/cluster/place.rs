@@ -24,6 +24,8 @@ const HUB: &str = "port";
 const METRICS: &str = "metricsPort";
 /// Images say nothing to the embedded node: programs are those of the host, whatever their version.
 const HOST: &str = "host";
+/// Whoever uses this cluster is the user of this machine.
+const FETCH: knoll_fetch::Settings = knoll_fetch::Settings { local: true };
 
 /// Starts the parts on loopback. They stop with the token.
 pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToken) -> Result<Parts> {
@@ -58,8 +60,8 @@ pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToke
         plugin_cache: Some(PluginCache { path: cache.display().to_string(), volume: None }),
     };
     // The lock on the data folder is what keeps a second operator away.
-    let settings =
-        knoll_operator::Settings { namespace: None, platform, lease: None, metrics, health: Health::default() };
+    let health = Health::default();
+    let settings = knoll_operator::Settings { namespace: None, platform, lease: None, metrics, health, fetch: FETCH };
     Ok(parts::start(client, hub, monitor, settings, stop))
 }
 
@@ -68,7 +70,7 @@ async fn start_hub(client: &kube::Client, port: u16, stop: &CancellationToken) -
     let names = ["127.0.0.1".to_owned()];
     let start = async |port| {
         let tls = Tls::shared(client, NAMESPACE, &names).await?;
-        anyhow::Ok(Hub::start(client.clone(), None, loopback(port), tls, stop.clone()).await?)
+        anyhow::Ok(Hub::start(client.clone(), None, loopback(port), tls, FETCH, stop.clone()).await?)
     };
     match start(port).await {
         Err(error) if port != 0 => {

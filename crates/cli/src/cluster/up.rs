@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, env = "KNOLL_PORT", default_value_t = 7443, value_name = "PORT")]
     port: u16,
     /// Put the cluster into the background once it is ready
-    #[arg(long, short)]
+    #[arg(long, short, env = "KNOLL_DETACH")]
     detach: bool,
     /// Be the background process of `--detach`.
     #[arg(long, hide = true)]
@@ -39,7 +39,7 @@ pub struct Args {
 /// Starts the cluster, and stays with it unless it was asked to go into the background.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let folder = args.folder.folder()?;
-    if args.detach {
+    if args.detach && !args.background {
         if let Some(running) = folder.running()? {
             return Ok(already_runs(&folder, running.pid));
         }

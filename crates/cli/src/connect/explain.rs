@@ -25,10 +25,7 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
             "{what}: the cluster at {server} does not know you\n  renew your access, or name another kubeconfig with `--kubeconfig FILE`"
         ),
         kube::Error::Api(status) if status.code == 403 => {
-            anyhow!(
-                "{what}: {}\n  ask for the role `knoll-user`, `knoll-approver` or `knoll-viewer` in that namespace",
-                status.message
-            )
+            anyhow!("{what}: {}\n  ask for the role `{}` in that namespace", status.message, role(&status.message))
         }
         // A kind that is not served is answered without naming an object.
         kube::Error::Api(status) if status.code == 404 && is_kind_missing(&status) => {
@@ -44,6 +41,19 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
             anyhow!("{what}: the cluster at {server} does not answer ({why})\n  {hint}")
         }
         error => anyhow::Error::new(error).context(what.to_owned()),
+    }
+}
+
+/// The role that allows what was refused with these words.
+fn role(refusal: &str) -> &'static str {
+    let says = |words: &str| refusal.contains(words);
+    let looks = ["get", "list", "watch"].iter().any(|verb| says(&format!("cannot {verb} resource")));
+    if says("resource \"approvals\"") && !looks {
+        "knoll-approver"
+    } else if looks && !says("resource \"secrets\"") && !says("resource \"pods/attach\"") {
+        "knoll-viewer"
+    } else {
+        "knoll-user"
     }
 }
 

@@ -44,19 +44,19 @@ impl Place {
 #[derive(clap::Args)]
 pub struct Args {
     /// The namespace of the operator
-    #[arg(long, short, default_value_t = Settings::default().namespace, value_name = "NAMESPACE")]
+    #[arg(long, short, env = "KNOLL_INSTALL_NAMESPACE", default_value_t = Settings::default().namespace, value_name = "NAMESPACE")]
     namespace: String,
     /// The image that has `knoll` in it
-    #[arg(long, default_value_t = Settings::default().image, value_name = "IMAGE")]
+    #[arg(long, env = "KNOLL_IMAGE", default_value_t = Settings::default().image, value_name = "IMAGE")]
     image: String,
     /// How many operators there are; one leads, and all of them serve runners
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=100), value_name = "N")]
+    #[arg(long, env = "KNOLL_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=100), value_name = "N")]
     replicas: i32,
     /// Print what would be applied, and apply nothing
-    #[arg(long, short, value_enum, value_name = "FORMAT")]
+    #[arg(long, short, env = "KNOLL_INSTALL_OUTPUT", value_enum, value_name = "FORMAT")]
     output: Option<Format>,
     /// How long to wait until the operator is available
-    #[arg(long, default_value = "3m", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, env = "KNOLL_TIMEOUT", default_value = "3m", value_parser = duration, value_name = "DURATION")]
     timeout: Duration,
     #[command(flatten)]
     place: Place,

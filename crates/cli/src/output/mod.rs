@@ -108,6 +108,7 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-fn name<K: Resource<DynamicType = ()>>(object: &K) -> Result<()> {
+/// Prints the name of an object, as kubectl takes it.
+pub fn name<K: Resource<DynamicType = ()>>(object: &K) -> Result<()> {
     print(&format!("{}.{}/{}\n", K::kind(&()).to_lowercase(), K::group(&()), object.name_any()))
 }

@@ -31,11 +31,21 @@ pub fn spec(workspace: &str, words: &str, args: Vec<String>, now: Situation) -> 
         let name = flag.split('=').next().unwrap_or_default();
         bail!("{}", refusal(words, name));
     }
+    if operation != Operation::Command
+        && let Some(file) = plan_file(&args)
+    {
+        bail!(
+            "`knoll {words}` takes no plan file, such as `{file}`: plans stay in the cluster\n  \
+             `knoll apply --approval manual` plans, and `knoll approve` applies exactly that plan"
+        );
+    }
     let changes = matches!(operation, Operation::Apply | Operation::Destroy);
     let approval = if changes { approval(words, &args, now)? } else { RunApproval::Auto };
     let mut args = args;
-    if now.no_color && takes_no_color(words) && !args.iter().any(|arg| is_flag(arg, "no-color")) {
-        args.insert(0, "-no-color".to_owned());
+    if now.no_color && words != "sh" && !args.iter().any(|arg| is_flag(arg, "no-color")) {
+        // `terraform providers` has commands of its own, which come first.
+        let place = if words == "providers" { args.len() } else { 0 };
+        args.insert(place, "-no-color".to_owned());
     }
     Ok(RunSpec {
         workspace: workspace.to_owned(),
@@ -69,6 +79,35 @@ pub fn variable_files(args: &[String]) -> Vec<PathBuf> {
     files
 }
 
+/// The first word that is neither a flag nor a flag's value.
+fn plan_file(args: &[String]) -> Option<&String> {
+    const WITH_VALUES: [&str; 14] = [
+        "var",
+        "var-file",
+        "target",
+        "target-file",
+        "exclude",
+        "exclude-file",
+        "replace",
+        "parallelism",
+        "lock-timeout",
+        "state",
+        "state-out",
+        "backup",
+        "generate-config-out",
+        "out",
+    ];
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match flag(arg) {
+            Some((name, None)) if WITH_VALUES.contains(&name) => drop(args.next()),
+            Some(_) => {}
+            None => return Some(arg),
+        }
+    }
+    None
+}
+
 fn approval(words: &str, args: &[String], now: Situation) -> Result<RunApproval> {
     let auto = args.iter().any(|arg| matches!(flag(arg), Some(("auto-approve", None | Some("true")))));
     match (now.approval, auto) {
@@ -87,18 +126,12 @@ fn approval(words: &str, args: &[String], now: Situation) -> Result<RunApproval>
 
 fn refusal(words: &str, flag: &str) -> String {
     if flag.ends_with("chdir") {
-        return "`-chdir` is not for knoll; change into the folder of the module instead".to_owned();
+        return format!("`{flag}` goes before the command: `knoll -chdir=DIR {words}`");
     }
     format!(
         "`knoll {words}` takes no `{flag}`: the plan stays in the cluster\n  \
          `knoll apply --approval manual` plans, and `knoll approve` applies exactly that plan"
     )
-}
-
-/// Terraform's commands that know `-no-color`.
-fn takes_no_color(words: &str) -> bool {
-    let known = ["init", "plan", "apply", "destroy", "refresh", "import", "validate", "output", "show", "test"];
-    known.contains(&words)
 }
 
 fn is_flag(arg: &str, name: &str) -> bool {
@@ -164,8 +197,11 @@ mod tests {
 
     #[test]
     fn what_cannot_work_over_there_is_refused() {
-        for args in ["-out=plan", "-out plan", "--out=plan", "-chdir=.."] {
+        for args in ["-out=plan", "-out plan", "--out=plan", "-chdir=..", "plan.bin", "-var x=1 -json plan.bin"] {
             assert!(made("plan", args, HERE).is_err(), "{args}");
+        }
+        for args in ["-var x=1 -target a.b", "-refresh=false -var-file x.tfvars -compact-warnings"] {
+            assert!(made("plan", args, HERE).is_ok(), "{args}");
         }
     }
 
@@ -174,6 +210,8 @@ mod tests {
         let now = Situation { no_color: true, ..HERE };
         assert_eq!(made("plan", "-refresh=false", now).unwrap().args, ["-no-color", "-refresh=false"]);
         assert_eq!(made("plan", "-no-color", now).unwrap().args, ["-no-color"]);
+        assert_eq!(made("state rm", "a.b", now).unwrap().args, ["-no-color", "a.b"]);
+        assert_eq!(made("providers", "schema -json", now).unwrap().args, ["schema", "-json", "-no-color"]);
         assert_eq!(made("sh", "", now).unwrap().args, Vec::<String>::new());
     }
 

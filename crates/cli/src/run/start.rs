@@ -1,6 +1,6 @@
 //! Starts a run with the files of the current folder, and stays with it.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -9,7 +9,8 @@ use knoll_api::Run;
 use knoll_api::names::field_manager;
 use knoll_api::run::{Operation, RunSpec};
 use knoll_api::source::Source;
-use knoll_bundle::Bundle;
+use knoll_bundle::{Bundle, File, INPUT_FILE};
+use knoll_fetch::module;
 use kube::ResourceExt;
 use kube::api::{ObjectMeta, PostParams};
 
@@ -18,7 +19,7 @@ use super::spec::{self, Situation};
 use super::{ApprovalFlag, RunArgs, keys, lock_file};
 use crate::connect::{Connection, Explain};
 use crate::workspace::Place;
-use crate::{module, output, style};
+use crate::{output, style};
 
 /// The part of a run's name that says whose it is; Kubernetes adds five letters.
 const LONGEST_NAME: usize = 50;
@@ -69,12 +70,26 @@ fn bundle(place: &Place, words: &str, spec: &RunSpec) -> Result<Option<Bundle>> 
             place.folder.display()
         );
     }
-    let module = module::collect(&place.folder, &spec::variable_files(&spec.args))?;
+    let mut module = module::collect(&place.folder, None, &spec::variable_files(&spec.args))?;
+    if let Some(input) = input(words, spec)? {
+        module.files.insert(INPUT_FILE.to_owned(), File::Plain { content: input, executable: false });
+    }
     for link in &module.left_out {
         style::note(&format!("the link `{}` leads out of the module, and is left out", link.display()));
     }
     let bundle = knoll_bundle::pack_at(&module.files, &module.path).context("cannot make a bundle of this folder")?;
     Ok(Some(bundle))
+}
+
+/// What is piped into a console or a shell, to be read over there.
+fn input(words: &str, spec: &RunSpec) -> Result<Option<Vec<u8>>> {
+    let reads = words == "console" || (words == "sh" && spec.args.is_empty());
+    if !reads || std::io::stdin().is_terminal() {
+        return Ok(None);
+    }
+    let mut input = Vec::new();
+    std::io::stdin().read_to_end(&mut input).context("cannot read standard input")?;
+    Ok(Some(input).filter(|input| !input.is_empty()))
 }
 
 /// Uploads the bundle, unless the cluster has it.

@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn changes_are_listed_and_counted() {
-        let change = |address: &str, action| ResourceChange { address: address.into(), action };
+        let change =
+            |address: &str, action| ResourceChange { address: address.into(), action, ..ResourceChange::default() };
         let plan = PlanSummary {
             add: 2,
             destroy: 1,

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use jiff::Timestamp;
-use knoll_api::Run;
 use knoll_api::run::Operation;
+use knoll_api::{Run, Stack};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
@@ -50,6 +50,11 @@ impl Select {
         let finished = run.status.as_ref().is_some_and(|status| status.phase.is_finished());
         let workspace = self.workspace.workspace.as_ref().is_none_or(|name| *name == run.spec.workspace);
         workspace && !(self.active && finished)
+    }
+
+    /// Whether a stack is meant: its workspace has its name.
+    pub fn wants_stack(&self, stack: &Stack) -> bool {
+        self.workspace.workspace.as_ref().is_none_or(|name| *name == stack.name_any())
     }
 }
 

@@ -1,25 +1,28 @@
-//! `knoll watch`: a live table of runs.
+//! `knoll watch`: a live table of stacks and runs.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use jiff::Timestamp;
-use knoll_api::Run;
-use kube::ResourceExt;
+use knoll_api::{Run, Stack};
 use kube::api::ListParams;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 
 use super::list::{self, Select};
 use crate::connect::{Connection, Explain};
-use crate::output;
 use crate::run::follow;
 use crate::run::stop::{Signals, Wish};
 use crate::workspace::Place;
+use crate::{output, stack};
 
 /// How often times are drawn anew.
 const TICK: Duration = Duration::from_secs(1);
@@ -35,47 +38,40 @@ pub struct Args {
     select: Select,
 }
 
-/// Draws the table until Ctrl-C. Without a terminal, prints a line for each change.
+/// Draws the tables until Ctrl-C. Without a terminal, prints a line for each change.
 pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     let place = Place::find(&args.connection.or(outer)).await?;
-    let api = args.select.api(&place);
+    let runs = args.select.api(&place);
     // What is wrong with the connection is said once, and not retried for ever.
-    api.list_metadata(&ListParams::default().limit(1)).await.explain(&place.cluster, "cannot watch the runs")?;
-    let mut events = watcher::watcher(api, watcher::Config::default()).default_backoff().boxed();
+    runs.list_metadata(&ListParams::default().limit(1)).await.explain(&place.cluster, "cannot watch the runs")?;
+    let stacks = if args.select.all_namespaces { Api::all(place.cluster.client.clone()) } else { place.api::<Stack>() };
+    let (mut runs, mut stacks) = (Watched::start(runs), Watched::start(stacks));
     let mut signals = Signals::listen()?;
     let live = io::stdout().is_terminal();
-    let mut runs: BTreeMap<(String, String), Run> = BTreeMap::new();
-    let mut listed = false;
-    let mut screen = Screen::default();
+    let mut screen = Screen::new(live);
     let mut tick = tokio::time::interval(TICK);
     let mut dirty = false;
     loop {
         tokio::select! {
-            Some(event) = events.next() => {
-                match event {
-                    Ok(Event::Init) => runs.clear(),
-                    Ok(Event::InitApply(run)) => drop(runs.insert(key(&run), run)),
-                    Ok(Event::InitDone) => listed = true,
-                    Ok(Event::Apply(run)) => {
-                        if !live && args.select.wants(&run) && changed(runs.get(&key(&run)), &run) {
-                            line(&run)?;
-                        }
-                        runs.insert(key(&run), run);
-                    }
-                    Ok(Event::Delete(run)) => drop(runs.remove(&key(&run))),
-                    Err(error) => tracing::debug!(%error, "the watch is interrupted"),
+            changed = runs.next() => {
+                if let Some(run) = changed.filter(|run| !live && args.select.wants(run)) {
+                    line(&run_line(&run))?;
                 }
                 dirty = true;
             }
-            _ = tick.tick(), if live && listed && !dirty => screen.draw(&runs, &args.select),
-            () = tokio::time::sleep(SETTLE), if dirty && listed => {
-                dirty = false;
-                if live {
-                    screen.draw(&runs, &args.select);
+            changed = stacks.next() => {
+                if let Some(stack) = changed.filter(|stack| !live && args.select.wants_stack(stack)) {
+                    line(&stack_line(&stack))?;
                 }
+                dirty = true;
+            }
+            _ = tick.tick(), if live && runs.listed && !dirty => screen.draw(&runs, &stacks, &args.select),
+            () = tokio::time::sleep(SETTLE), if dirty && runs.listed => {
+                dirty = false;
+                screen.draw(&runs, &stacks, &args.select);
             }
             wish = signals.next() => {
-                screen.leave();
+                drop(screen);
                 return Ok(match wish {
                     Wish::Stop => ExitCode::SUCCESS,
                     Wish::Leave(signal) => follow::code(128 + signal),
@@ -85,51 +81,155 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     }
 }
 
-fn key(run: &Run) -> (String, String) {
-    (run.namespace().unwrap_or_default(), run.name_any())
+/// A kind that goes through phases.
+trait Phased {
+    fn phase(&self) -> &'static str;
 }
 
-fn changed(before: Option<&Run>, after: &Run) -> bool {
-    let phase = |run: &Run| run.status.as_ref().map(|status| status.phase);
-    before.is_none_or(|before| phase(before) != phase(after))
+impl Phased for Run {
+    fn phase(&self) -> &'static str {
+        self.status.as_ref().map(|status| status.phase).unwrap_or_default().as_str()
+    }
+}
+
+impl Phased for Stack {
+    fn phase(&self) -> &'static str {
+        self.status.as_ref().map(|status| status.phase).unwrap_or_default().as_str()
+    }
+}
+
+/// The objects of a kind, as they are now.
+struct Watched<K: 'static> {
+    events: BoxStream<'static, watcher::Result<Event<K>>>,
+    objects: BTreeMap<(String, String), K>,
+    /// Whether those are all.
+    listed: bool,
+}
+
+impl<K> Watched<K>
+where
+    K: Resource<DynamicType = ()> + Phased + Clone + Debug + DeserializeOwned + Send,
+{
+    fn start(api: Api<K>) -> Self {
+        let events = watcher::watcher(api, watcher::Config::default()).default_backoff().boxed();
+        Watched { events, objects: BTreeMap::new(), listed: false }
+    }
+
+    /// Takes in the next piece of news; an object that is in another phase than before is returned.
+    async fn next(&mut self) -> Option<K> {
+        let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+        match self.events.next().await? {
+            Ok(Event::Init) => self.objects.clear(),
+            Ok(Event::InitApply(object)) => drop(self.objects.insert(key(&object), object)),
+            Ok(Event::InitDone) => self.listed = true,
+            Ok(Event::Delete(object)) => drop(self.objects.remove(&key(&object))),
+            Ok(Event::Apply(object)) => {
+                let (key, phase) = (key(&object), object.phase());
+                let before = self.objects.insert(key.clone(), object);
+                if before.is_none_or(|before| before.phase() != phase) {
+                    return self.objects.get(&key).cloned();
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the watch is interrupted"),
+        }
+        None
+    }
 }
 
 /// One line of the log of changes.
-fn line(run: &Run) -> Result<()> {
-    let status = run.status.clone().unwrap_or_default();
-    let (name, workspace) = (run.name_any(), &run.spec.workspace);
-    output::print(&format!("{name}\t{workspace}\t{}\t{}\n", list::command(run), status.phase.as_str()))
+fn line(cells: &[String]) -> Result<()> {
+    output::print(&format!("{}\n", cells.join("\t")))
 }
 
-/// The part of the terminal that the table was drawn on.
-#[derive(Default)]
+fn run_line(run: &Run) -> [String; 5] {
+    ["run".into(), run.name_any(), run.spec.workspace.clone(), list::command(run), run.phase().into()]
+}
+
+fn stack_line(stack: &Stack) -> [String; 5] {
+    let last = stack.status.as_ref().and_then(|status| status.last_run.clone()).unwrap_or_default();
+    ["stack".into(), stack.name_any(), stack.name_any(), last, stack.phase().into()]
+}
+
+/// The terminal, which is given back as it was with the last tables on it.
 struct Screen {
-    lines: usize,
+    live: bool,
+    last: String,
 }
 
 impl Screen {
-    fn draw(&mut self, runs: &BTreeMap<(String, String), Run>, select: &Select) {
-        let mut shown: Vec<Run> = runs.values().filter(|run| select.wants(run)).cloned().collect();
-        list::sort(&mut shown);
-        let (columns, rows) = crate::run::screen_size();
-        // The heading and the line of the cursor need room too.
-        let room = usize::from(rows).saturating_sub(2).max(1);
-        let older = shown.len().saturating_sub(room);
-        let table = list::table(&shown[older..], select.all_namespaces, false, Timestamp::now());
-        let text = table.at_most(usize::from(columns)).to_string();
-        let mut out = io::stdout().lock();
-        if self.lines > 0 {
-            let _ = write!(out, "\x1b[{}A", self.lines);
+    fn new(live: bool) -> Self {
+        if live {
+            // A screen of its own, without a cursor.
+            let _ = write!(io::stdout(), "\x1b[?1049h\x1b[?25l");
         }
+        Screen { live, last: String::new() }
+    }
+
+    fn draw(&mut self, runs: &Watched<Run>, stacks: &Watched<Stack>, select: &Select) {
+        if !self.live {
+            return;
+        }
+        let (columns, rows) = crate::run::screen_size();
+        let mut runs: Vec<Run> = runs.objects.values().filter(|run| select.wants(run)).cloned().collect();
+        list::sort(&mut runs);
+        let mut stacks: Vec<Stack> =
+            stacks.objects.values().filter(|stack| select.wants_stack(stack)).cloned().collect();
+        let (few, newest) = share(usize::from(rows), stacks.len(), runs.len());
+        stacks.truncate(few);
+        let (now, columns) = (Timestamp::now(), usize::from(columns));
+        let mut text = String::new();
+        if !stacks.is_empty() {
+            text += &stack::list::table(&stacks, select.all_namespaces, false, now).at_most(columns).to_string();
+            text.push('\n');
+        }
+        let newest = &runs[runs.len() - newest..];
+        text += &list::table(newest, select.all_namespaces, false, now).at_most(columns).to_string();
+        if runs.is_empty() {
+            text += "There are no such runs yet; Ctrl-C leaves.\n";
+        }
+        let mut out = io::stdout().lock();
+        let _ = write!(out, "\x1b[H");
         for line in text.lines() {
-            let _ = write!(out, "\x1b[2K{line}\r\n");
+            let _ = write!(out, "{line}\x1b[K\r\n");
         }
         let _ = write!(out, "\x1b[J");
         let _ = out.flush();
-        self.lines = text.lines().count();
+        self.last = text;
     }
+}
 
-    fn leave(&self) {
-        let _ = io::stdout().flush();
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.live {
+            let _ = write!(io::stdout(), "\x1b[?25h\x1b[?1049l{}", self.last);
+            let _ = io::stdout().flush();
+        }
+    }
+}
+
+/// How many stacks and how many runs a screen of so many rows shows: half of it each, or what the others leave.
+fn share(rows: usize, stacks: usize, runs: usize) -> (usize, usize) {
+    // The headings, the line between the tables and that of the cursor need room too.
+    let room = rows.saturating_sub(if stacks == 0 { 2 } else { 4 }).max(2);
+    let shown = stacks.min((room / 2).max(room.saturating_sub(runs)));
+    (shown, runs.min(room - shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn tables_share_the_screen() {
+        for (rows, stacks, runs, expect) in [
+            (24, 0, 5, (0, 5)),
+            (24, 0, 50, (0, 22)),
+            (24, 3, 50, (3, 17)),
+            (24, 50, 50, (10, 10)),
+            (24, 50, 2, (18, 2)),
+            (1, 9, 9, (1, 1)),
+        ] {
+            assert_eq!(share(rows, stacks, runs), expect, "{rows} {stacks} {runs}");
+        }
     }
 }

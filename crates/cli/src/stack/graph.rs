@@ -9,9 +9,11 @@ use knoll_api::Stack;
 use knoll_core::stack::needs;
 use kube::ResourceExt;
 use kube::api::ListParams;
+use serde_json::json;
 
 use crate::connect::{Connection, Explain};
-use crate::output;
+use crate::output::{self, Format, OutputArgs};
+use crate::style;
 use crate::workspace::Place;
 
 /// The arguments of `knoll stack graph`.
@@ -19,6 +21,8 @@ use crate::workspace::Place;
 pub struct Args {
     #[command(flatten)]
     connection: Connection,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Shows which Stacks wait for which.
@@ -26,8 +30,24 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     let place = Place::find(&args.connection.or(outer)).await?;
     let list = place.api::<Stack>().list(&ListParams::default()).await;
     let list = list.explain(&place.cluster, "cannot list the stacks")?.items;
-    output::print(&draw(&list))?;
+    match args.output.output {
+        Format::Table | Format::Wide if list.is_empty() => {
+            style::hint_aside(&format!("There are no stacks in namespace `{}`.", place.namespace));
+        }
+        Format::Table | Format::Wide => output::print(&draw(&list))?,
+        Format::Name => list.iter().try_for_each(output::name)?,
+        format => output::value(&edges(&list), format)?,
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Each Stack with those that it needs.
+fn edges(list: &[Stack]) -> serde_json::Value {
+    let node = |stack: &Stack| {
+        let phase = stack.status.as_ref().map(|status| status.phase).unwrap_or_default();
+        json!({"name": stack.name_any(), "phase": phase.as_str(), "needs": needs(stack)})
+    };
+    json!({"stacks": list.iter().map(node).collect::<Vec<_>>()})
 }
 
 /// Each Stack below one that it needs, first those that need none. One that is drawn already is not drawn with all that

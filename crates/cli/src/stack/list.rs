@@ -41,7 +41,8 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     output::list(&list, args.output.output, &nothing, |wide| table(&list, args.all_namespaces, wide, Timestamp::now()))
 }
 
-fn table(list: &[Stack], namespaces: bool, wide: bool, now: Timestamp) -> Table {
+/// The table of stacks.
+pub fn table(list: &[Stack], namespaces: bool, wide: bool, now: Timestamp) -> Table {
     let mut head = Vec::new();
     head.extend(namespaces.then_some("NAMESPACE"));
     head.extend(["NAME", "READY", "PHASE", "REVISION", "PENDING", "DRIFTED", "LAST RUN", "AGE"]);

@@ -2,7 +2,7 @@
 
 mod change;
 mod graph;
-mod list;
+pub mod list;
 mod plan;
 mod show;
 
@@ -17,6 +17,8 @@ use crate::workspace::Place;
 /// The arguments of `knoll stack`.
 #[derive(clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
     #[command(subcommand)]
     command: Command,
 }
@@ -31,7 +33,7 @@ enum Command {
     /// Plan a stack as it is declared now, and change nothing
     Plan(plan::Args),
     /// Ask for a run of a stack although nothing has changed
-    Apply(change::Args),
+    Apply(change::ApplyArgs),
     /// Start no runs of a stack until it is resumed
     Suspend(change::Args),
     /// Let a stack go on
@@ -42,6 +44,7 @@ enum Command {
 
 /// Runs the command.
 pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let outer = &args.connection.or(outer);
     match args.command {
         Command::List(args) => list::run(args, outer).await,
         Command::Show(args) => show::run(args, outer).await,

@@ -10,9 +10,9 @@ use kube::api::PostParams;
 
 use super::get;
 use crate::connect::{Connection, Explain};
-use crate::output;
-use crate::style;
+use crate::run::follow;
 use crate::workspace::Place;
+use crate::{output, style};
 
 /// The arguments of `knoll stack plan`.
 #[derive(clap::Args)]
@@ -22,9 +22,12 @@ pub struct Args {
     /// Its name
     #[arg(add = crate::complete::stacks())]
     name: String,
+    /// Print the run's name and leave it to itself
+    #[arg(long, env = "KNOLL_DETACH")]
+    detach: bool,
 }
 
-/// Starts a Run that plans the Stack as it is declared now. It needs no lock and changes nothing.
+/// Starts a Run that plans the Stack as it is declared now, and prints its plan. It needs no lock and changes nothing.
 pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     let place = Place::find(&args.connection.or(outer)).await?;
     let stack = get(&place, &args.name).await?;
@@ -36,14 +39,18 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
         variables_from: stack.spec.variables_from.clone(),
         hooks: stack.spec.hooks.clone(),
         retry: stack.spec.retry.clone(),
+        args: if style::stdout_is_coloured() { Vec::new() } else { vec!["-no-color".to_owned()] },
         ..RunSpec::default()
     };
     let mut run = Run::new("", spec);
     run.metadata.name = None;
     run.metadata.generate_name = Some(format!("{}-plan-", args.name));
     let created = place.api::<Run>().create(&PostParams::default(), &run).await;
-    let name = created.explain(&place.cluster, &format!("cannot plan the stack `{}`", args.name))?.name_any();
-    style::hint_aside(&format!("`knoll logs --follow {name}` shows the plan."));
-    output::print(&format!("{name}\n"))?;
-    Ok(ExitCode::SUCCESS)
+    let run = created.explain(&place.cluster, &format!("cannot plan the stack `{}`", args.name))?;
+    let name = run.name_any();
+    if args.detach {
+        output::print(&format!("{name}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(follow::exit(&follow::follow(&place, run).await?, &name))
 }

@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use super::pull;
 use crate::connect::Connection;
+use crate::output::{self, Format, OutputArgs};
+use crate::style;
 use crate::workspace::{Place, WorkspaceArg};
-use crate::{output, style};
 
 /// The arguments of `knoll state diff`.
 #[derive(clap::Args)]
@@ -20,6 +21,8 @@ pub struct Args {
     connection: Connection,
     #[command(flatten)]
     workspace: WorkspaceArg,
+    #[command(flatten)]
+    output: OutputArgs,
     /// The serial of the older state
     a: u64,
     /// The serial of the newer one [default: the current state]
@@ -36,31 +39,49 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
         anyhow::Ok(state)
     };
     let (before, after) = (read(Some(args.a)).await?, read(args.b).await?);
-    let text = compare(&before, &after, style::stdout_is_coloured());
-    output::print(&text)?;
-    Ok(if text.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let changes = compare(&before, &after);
+    match args.output.output {
+        Format::Table | Format::Wide => output::print(&text(&changes, style::stdout_is_coloured()))?,
+        Format::Name => changes.iter().try_for_each(|change| output::print(&format!("{}\n", change.name)))?,
+        format => {
+            let list = changes.iter().map(
+                |Change { name, before, after }| serde_json::json!({"name": name, "before": before, "after": after}),
+            );
+            output::value(&serde_json::json!({"changes": list.collect::<Vec<_>>()}), format)?;
+        }
+    }
+    Ok(if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The resources and outputs that differ, with the lines that do.
-fn compare(before: &Value, after: &Value, colour: bool) -> String {
-    let (old, new) = (parts(before), parts(after));
-    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+/// A resource or an output that differs.
+struct Change {
+    name: String,
+    before: Option<Value>,
+    after: Option<Value>,
+}
+
+/// The resources and outputs that differ.
+fn compare(before: &Value, after: &Value) -> Vec<Change> {
+    let (mut old, mut new) = (parts(before), parts(after));
+    let names: BTreeSet<String> = old.keys().chain(new.keys()).cloned().collect();
+    let changes = names.into_iter().map(|name| Change { before: old.remove(&name), after: new.remove(&name), name });
+    changes.filter(|change| change.before != change.after).collect()
+}
+
+/// Each change with the lines that differ.
+fn text(changes: &[Change], colour: bool) -> String {
     let mut out = String::new();
-    for name in names {
+    for Change { name, before: old, after: new } in changes {
         let lines = |part: Option<&Value>| {
             part.and_then(|part| serde_json::to_string_pretty(part).ok()).map(|text| text + "\n").unwrap_or_default()
         };
-        let (old, new) = (old.get(name), new.get(name));
-        if old == new {
-            continue;
-        }
         let sign = match (old, new) {
             (None, _) => '+',
             (_, None) => '-',
             _ => '~',
         };
         let _ = writeln!(out, "{sign} {name}");
-        let (old, new) = (lines(old), lines(new));
+        let (old, new) = (lines(old.as_ref()), lines(new.as_ref()));
         for change in similar::TextDiff::from_lines(&old, &new).iter_all_changes() {
             let line = change.value().trim_end_matches('\n');
             let _ = match (change.tag(), colour) {
@@ -131,11 +152,11 @@ mod tests {
 
     #[test]
     fn what_differs_is_shown_and_secrets_are_not() {
-        let text = compare(&state(1, "old-secret", false), &state(2, "new-secret", true), false);
+        let changes = compare(&state(1, "old-secret", false), &state(2, "new-secret", true));
         let expect = "~ a.b\n    -   \"size\": 1\n    +   \"size\": 2\n\
                       + module.m.data.c.d[0]\n    + {\n    +   \"x\": 1\n    + }\n\
                       ~ output.size\n    - 1\n    + 2\n";
-        assert_eq!(text, expect);
-        assert_eq!(compare(&state(1, "a", false), &state(1, "a", false), false), "");
+        assert_eq!(text(&changes, false), expect);
+        assert!(compare(&state(1, "a", false), &state(1, "a", false)).is_empty());
     }
 }

@@ -19,6 +19,8 @@ use crate::workspace::Place;
 /// The arguments of `knoll state`.
 #[derive(clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
     #[command(subcommand)]
     command: Command,
 }
@@ -49,6 +51,7 @@ enum Command {
 
 /// Runs the command.
 pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let outer = &args.connection.or(outer);
     let (words, args) = match args.command {
         Command::List(args) => ("state list", args),
         Command::Show(args) => ("state show", args),

@@ -20,6 +20,8 @@ use crate::connect::Connection;
 /// The arguments of `knoll workspace`.
 #[derive(clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
     #[command(subcommand)]
     command: Command,
 }
@@ -43,6 +45,7 @@ enum Command {
 
 /// Runs the command.
 pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let outer = &args.connection.or(outer);
     match args.command {
         Command::New(args) => new::run(args, outer).await,
         Command::List(args) => list::run(args, outer).await,

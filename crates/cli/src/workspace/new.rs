@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long, env = "KNOLL_TOOL_VERSION", value_name = "VERSION")]
     tool_version: Option<String>,
     /// The image of its pods
-    #[arg(long, env = "KNOLL_IMAGE", value_name = "IMAGE")]
+    #[arg(long, env = "KNOLL_TOOL_IMAGE", value_name = "IMAGE")]
     image: Option<String>,
     /// Leave the state to the backend that the module declares
     #[arg(long, env = "KNOLL_EXTERNAL_STATE")]

@@ -1,32 +1,46 @@
-//! A user at a machine: an embedded cluster, a folder with a module, and a terminal.
+//! A user at a machine: a cluster, a folder with a module, and a terminal.
+//!
+//! The cluster is the one that `KNOLL_E2E_KUBECONFIG` names, where the user has a namespace of their own, or else an
+//! embedded one in the user's home. What only works on an embedded one is in a module `embedded`, which
+//! `cargo xtask test` leaves out on the other.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::os::unix::fs::PermissionsExt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
+pub mod proxy;
 pub mod snapshot;
 pub mod terminal;
 
-/// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take, on a machine that has other things to do.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A module of one resource, whose output is its input.
 pub const MODULE: &str = "variable \"word\" { default = \"hello\" }\nresource \"terraform_data\" \"a\" { input = var.word }\noutput \"word\" { value = terraform_data.a.output }\n";
 
-/// A home of its own, a data folder, and the cluster in it while there is one.
+/// A home of its own, and the cluster that its commands use.
 pub struct Home {
     pub folder: TempDir,
-    up: bool,
+    cluster: Cluster,
+}
+
+enum Cluster {
+    None,
+    /// In the folder of this home.
+    Embedded,
+    /// Somebody else's, with this namespace in it.
+    Given(String),
 }
 
 impl Home {
     /// Nothing but a folder with a module.
     pub fn empty() -> Self {
-        let home = Home { folder: tempfile::tempdir().unwrap(), up: false };
+        let home = Home { folder: tempfile::tempdir().unwrap(), cluster: Cluster::None };
         std::fs::create_dir_all(home.module()).unwrap();
         home.write("main.tf", MODULE);
         home
@@ -39,28 +53,96 @@ impl Home {
         home
     }
 
-    /// A cluster whose terraform runs `script` instead of its own command `command`.
+    /// A cluster where terraform is a script: `script`, when it is called with the command `command`.
     pub fn with_tool(command: &str, script: &str) -> Self {
-        let mut home = Home::empty();
-        let real = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-            .map(|folder| folder.join("terraform"))
-            .find(|file| file.is_file())
-            .expect("terraform must be on the PATH");
-        let folder = home.folder.path().join("bin");
-        std::fs::create_dir(&folder).unwrap();
-        let file = folder.join("terraform");
-        let text =
-            format!("#!/bin/sh\nif test \"$1\" = {command}; then\n{script}\nfi\nexec {} \"$@\"\n", real.display());
-        std::fs::write(&file, text).unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-        home.start();
+        let home = Home::with_workspace();
+        let text = format!(
+            "#!/bin/sh\nif test \"$1\" = {command}; then\n{script}\nfi\nPATH=${{PATH#*:}}\nexec terraform \"$@\"\n"
+        );
+        home.create(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tool"},
+            "data": {"terraform": text}}));
+        // The script goes before the terraform of the machine, or of the image.
+        let path = format!("/tool:{}:/usr/local/bin:/bin", std::env::var("PATH").unwrap_or_default());
+        let pod = json!({
+            "env": [{"name": "PATH", "value": path}],
+            "volumes": [{"name": "tool", "configMap": {"name": "tool", "defaultMode": 0o755}}],
+            "volumeMounts": [{"name": "tool", "mountPath": "/tool"}],
+        });
+        home.settings(&json!({"pod": pod}));
         home
     }
 
+    /// Changes the settings of the workspace.
+    #[track_caller]
+    pub fn settings(&self, spec: &Value) {
+        let patch = json!({"spec": spec}).to_string();
+        self.kubectl(&["patch", "workspace", "net", "--type", "merge", "--patch", &patch], None);
+    }
+
     fn start(&mut self) {
-        self.ok(&["up", "--detach", "--port", "0"]);
-        self.up = true;
+        match std::env::var_os("KNOLL_E2E_KUBECONFIG") {
+            Some(kubeconfig) => self.borrow(Path::new(&kubeconfig)),
+            None => {
+                self.cluster = Cluster::Embedded;
+                self.ok(&["up", "--detach", "--port", "0"]);
+            }
+        }
         self.ok(&["workspace", "new", "net"]);
+    }
+
+    /// Makes a namespace in that cluster, and a kubeconfig whose context is in it.
+    fn borrow(&mut self, kubeconfig: &Path) {
+        let unique = self.folder.path().file_name().unwrap().to_string_lossy().replace('.', "").to_lowercase();
+        let namespace = format!("cli-{unique}");
+        std::fs::copy(kubeconfig, self.folder.path().join("kubeconfig")).unwrap();
+        self.cluster = Cluster::Given(namespace.clone());
+        self.kubectl(&["create", "namespace", &namespace], None);
+        self.kubectl(&["config", "set-context", "--current", "--namespace", &namespace], None);
+        // Pods need the account that the cluster puts into a new namespace.
+        self.kubectl(&["wait", "--for=create", "serviceaccount/default", "--timeout=60s"], None);
+    }
+
+    /// The namespace of its runs.
+    pub fn namespace(&self) -> &str {
+        match &self.cluster {
+            Cluster::Given(namespace) => namespace,
+            Cluster::None | Cluster::Embedded => "default",
+        }
+    }
+
+    /// Whether the cluster is somebody else's.
+    pub fn is_guest(&self) -> bool {
+        matches!(self.cluster, Cluster::Given(_))
+    }
+
+    /// Calls kubectl on the cluster of this home.
+    #[track_caller]
+    pub fn kubectl(&self, words: &[&str], input: Option<&Value>) -> String {
+        let mut command = Command::new("kubectl");
+        command.args(words).env_clear().envs(self.environment()).env("KUBECONFIG", self.kubeconfig());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        if let Some(input) = input {
+            stdin.write_all(input.to_string().as_bytes()).unwrap();
+        }
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "kubectl {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Creates an object.
+    #[track_caller]
+    pub fn create(&self, object: &Value) {
+        self.kubectl(&["create", "-f", "-"], Some(object));
+    }
+
+    /// The kubeconfig of its cluster.
+    pub fn kubeconfig(&self) -> PathBuf {
+        match self.cluster {
+            Cluster::Given(_) => self.folder.path().join("kubeconfig"),
+            Cluster::None | Cluster::Embedded => self.folder.path().join("data/kubeconfig"),
+        }
     }
 
     /// Kills the cluster where it stands, and waits until it is gone.
@@ -97,8 +179,9 @@ impl Home {
     pub fn environment(&self) -> Vec<(String, String)> {
         let data = self.folder.path().join("data").display().to_string();
         let home = self.folder.path().display().to_string();
-        // A terraform of the test's own goes before the machine's.
+        // Programs of the test's own go before the machine's.
         let path = format!("{home}/bin:{}", std::env::var("PATH").unwrap_or_default());
+        let given = self.is_guest().then(|| ("KUBECONFIG", self.kubeconfig().display().to_string()));
         [
             ("KNOLL_DATA_DIR", data),
             ("HOME", home),
@@ -106,8 +189,10 @@ impl Home {
             ("TERM", "xterm-256color".into()),
             ("TZ", "UTC".into()),
         ]
+        .into_iter()
+        .chain(given)
         .map(|(name, value)| (name.to_owned(), value))
-        .into()
+        .collect()
     }
 
     pub fn command(&self, words: &[&str]) -> Command {
@@ -168,8 +253,50 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        if self.up {
-            self.call(&["down"]);
+        match &self.cluster {
+            Cluster::None => {}
+            Cluster::Embedded => drop(self.call(&["down"])),
+            Cluster::Given(namespace) => {
+                let mut kubectl = Command::new("kubectl");
+                kubectl.args(["delete", "namespace", namespace, "--wait=false"]).env_clear().envs(self.environment());
+                // What is left of it must not hide why a test failed.
+                let _ = kubectl.output();
+            }
         }
+    }
+}
+
+/// A place in a module's apply where it waits until it is let go on, wherever its pod runs.
+pub struct Gate {
+    file: String,
+}
+
+impl Gate {
+    /// Makes the module of the home one that waits in the middle of its apply.
+    pub fn in_module(home: &Home) -> Self {
+        let unique = home.folder.path().file_name().unwrap().to_string_lossy().replace('.', "");
+        let gate = Gate { file: format!("/tmp/knoll-gate-{unique}") };
+        let wait = format!("echo begun; until test -e {}; do sleep 0.05; done; echo passed", gate.file);
+        let provisioner = format!("provisioner \"local-exec\" {{ command = \"{wait}\" }}");
+        home.write("main.tf", &format!("resource \"terraform_data\" \"slow\" {{\n  {provisioner}\n}}\n"));
+        gate
+    }
+
+    /// Lets the newest run go on.
+    pub fn open(&self, home: &Home) {
+        let pod = home.newest_run()["status"]["podName"].as_str().unwrap().to_owned();
+        self.open_of(home, &pod);
+    }
+
+    /// Lets the run of this pod go on.
+    pub fn open_of(&self, home: &Home, pod: &str) {
+        home.kubectl(&["exec", pod, "-c", "runner", "--", "touch", &self.file], None);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // It is on this machine where the pods are.
+        let _ = std::fs::remove_file(&self.file);
     }
 }

@@ -36,6 +36,7 @@ pub fn settled(home: &Home, text: &str) -> String {
     let rules = [
         (regex::escape(&folder), "/HOME"),
         (r"127\.0\.0\.1:\d+".into(), "127.0.0.1:PORT"),
+        (r"\bnet-(plan|apply|destroy|output|sh)-[a-z0-9]{5}-[a-z0-9]{5}\b".into(), "net-$1-xxxxx-xxxxx"),
         (r"\bnet-(plan|apply|destroy|output|sh)-[a-z0-9]{5}\b".into(), "net-$1-xxxxx"),
         (r"sha256:[0-9a-f]+".into(), "sha256:..."),
         (r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b".into(), "UUID"),

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
     names::{condition, purpose, reason},
     run::{ChangeAction, PlanSummary, ResourceChange, Run, RunPhase},
-    stack::{DriftAction, DriftSpec, DriftStatus, Snapshot, Stack, StackStatus},
+    stack::{DriftAction, DriftIgnore, DriftSpec, DriftStatus, Snapshot, Stack, StackStatus},
 };
 use kube::ResourceExt;
 
@@ -125,16 +125,34 @@ pub(super) fn settle(stack: &Stack, run: &Run, status: &mut StackStatus, at: &Mi
 
 fn describe(drift: &DriftStatus, counted: &[&ResourceChange], plan: &PlanSummary) -> String {
     let DriftStatus { add, change, destroy, .. } = drift;
-    let named: Vec<String> = counted.iter().take(NAMED).map(|change| format!("`{}`", change.address)).collect();
+    let named: Vec<String> = counted
+        .iter()
+        .take(NAMED)
+        .map(|change| match change.attributes.is_empty() {
+            true => format!("`{}`", change.address),
+            false => format!("`{}` ({})", change.address, change.attributes.join(", ")),
+        })
+        .collect();
     let more = counted.len().saturating_sub(NAMED) + usize::try_from(plan.omitted).unwrap_or_default();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let which = if named.is_empty() { "outputs".to_owned() } else { named.join(", ") };
     format!("{add} to add, {change} to change, {destroy} to destroy: {which}{more}.")
 }
 
-fn counts(change: &ResourceChange, ignore: &[String]) -> bool {
-    let real = !matches!(change.action, ChangeAction::Read | ChangeAction::Move);
-    real && !ignore.iter().any(|pattern| is_like(pattern, &change.address))
+fn counts(change: &ResourceChange, ignore: &[DriftIgnore]) -> bool {
+    if matches!(change.action, ChangeAction::Read | ChangeAction::Move) {
+        return false;
+    }
+    let rules: Vec<&DriftIgnore> = ignore.iter().filter(|rule| is_like(&rule.address, &change.address)).collect();
+    if rules.iter().any(|rule| rule.attributes.is_empty()) {
+        return false;
+    }
+    // A list that is full may not name all of them.
+    let all_are_known = (1..ResourceChange::MAX_ATTRIBUTES).contains(&change.attributes.len());
+    let is_ignored =
+        |attribute: &String| rules.iter().any(|rule| rule.attributes.iter().any(|pattern| is_like(pattern, attribute)));
+    let harmless = change.action == ChangeAction::Update && all_are_known && change.attributes.iter().all(is_ignored);
+    !harmless
 }
 
 /// Whether a text is like a pattern in which `*` stands for any characters.
@@ -175,6 +193,38 @@ mod tests {
         ];
         for (pattern, text, expect) in rows {
             assert_eq!(is_like(pattern, text), expect, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_ignored_is_an_address_or_attributes_of_it() {
+        let rule = |address: &str, attributes: &[&str]| DriftIgnore {
+            address: address.to_owned(),
+            attributes: attributes.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let change = |action, attributes: &[&str]| ResourceChange {
+            address: "aws.web".to_owned(),
+            action,
+            attributes: attributes.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let update = |attributes: &[&str]| change(ChangeAction::Update, attributes);
+        let many: Vec<String> = (0..ResourceChange::MAX_ATTRIBUTES).map(|n| format!("tags{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let rows = [
+            (update(&["tags"]), vec![], true),
+            (update(&["tags"]), vec![rule("aws.*", &[])], false),
+            (update(&["tags"]), vec![rule("gcp.*", &[])], true),
+            (update(&["tags"]), vec![rule("aws.*", &["tags"])], false),
+            (update(&["size", "tags"]), vec![rule("aws.*", &["tags"])], true),
+            (update(&["size", "tags"]), vec![rule("aws.*", &["tags"]), rule("*", &["size"])], false),
+            (update(&["tags", "tags_all"]), vec![rule("*", &["tags*"])], false),
+            (change(ChangeAction::Replace, &["tags"]), vec![rule("*", &["tags"])], true),
+            (change(ChangeAction::Delete, &[]), vec![rule("*", &["tags"])], true),
+            (change(ChangeAction::Move, &[]), vec![], false),
+            (update(&many), vec![rule("*", &["tags*"])], true),
+        ];
+        for (change, rules, expect) in rows {
+            assert_eq!(counts(&change, &rules), expect, "{change:?} {rules:?}");
         }
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use knoll_api::{names::condition, stack::Stack};
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 
 use crate::conditions::{self, Truth};
 
@@ -33,24 +34,34 @@ pub fn unready(stack: &Stack, others: &[&Stack]) -> Vec<Waits> {
 }
 
 fn wait(name: &str, others: &[&Stack]) -> Option<Waits> {
+    let other = others.iter().find(|other| other.name_any() == name).copied();
+    wait_for(name, other, |stack| stack.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default())
+}
+
+/// What keeps an object from being Ready in its current generation, if anything does.
+pub(crate) fn wait_for<'a, K: Resource<DynamicType = ()>>(
+    name: &str,
+    other: Option<&'a K>,
+    conditions_of: fn(&'a K) -> &'a [Condition],
+) -> Option<Waits> {
     let waits = |why: String, is_stuck: bool| Some(Waits { name: name.to_owned(), why, is_stuck });
-    let Some(other) = others.iter().find(|other| other.name_any() == name) else {
-        return waits(format!("It waits for Stack `{name}`, which is not there."), true);
+    let kind = K::kind(&());
+    let Some(other) = other else {
+        return waits(format!("It waits for {kind} `{name}`, which is not there."), true);
     };
-    if other.metadata.deletion_timestamp.is_some() {
-        return waits(format!("It waits for Stack `{name}`, which is being deleted."), true);
+    if other.meta().deletion_timestamp.is_some() {
+        return waits(format!("It waits for {kind} `{name}`, which is being deleted."), true);
     }
-    let said = other.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let current = |kind: &str| {
-        conditions::find(said, kind).filter(|found| found.observed_generation == other.metadata.generation)
-    };
+    let said = conditions_of(other);
+    let current =
+        |kind: &str| conditions::find(said, kind).filter(|found| found.observed_generation == other.meta().generation);
     let ready = current(condition::READY);
     if ready.is_some_and(|ready| ready.status == Truth::True.as_str()) {
         return None;
     }
     match current(condition::STALLED).filter(|stalled| stalled.status == Truth::True.as_str()) {
-        Some(stalled) => waits(format!("It waits for Stack `{name}`, which cannot go on: {}", stalled.message), true),
-        None => waits(format!("It waits for Stack `{name}` to be Ready."), false),
+        Some(stalled) => waits(format!("It waits for {kind} `{name}`, which cannot go on: {}", stalled.message), true),
+        None => waits(format!("It waits for {kind} `{name}` to be Ready."), false),
     }
 }
 

@@ -52,7 +52,7 @@ pub fn selected(spec: Option<&OutputsSpec>, output: &str) -> bool {
 }
 
 /// `sha256:` and the hash of a value as JSON. Maps are sorted, so the same value gives the same text.
-fn digest(value: &impl Serialize) -> String {
+pub(crate) fn digest(value: &impl Serialize) -> String {
     let bytes = serde_json::to_value(value).map(|value| value.to_string()).unwrap_or_default();
     let hex: String = Sha256::digest(bytes.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")

@@ -2,12 +2,13 @@
 
 use jiff::Timestamp;
 use knoll_api::{
-    names::condition,
+    names::{condition, reason},
     run::Run,
     stack::{Stack, StackPhase, StackStatus},
 };
 use kube::ResourceExt;
 
+use super::Elsewhere;
 use crate::{
     conditions::{self, Pen},
     status::Cause,
@@ -48,6 +49,29 @@ pub(super) fn set(
         .set(condition::READY, ready, &cause.reason, message)
         .set(condition::RECONCILING, working, &cause.reason, when(working))
         .set(condition::STALLED, stuck, &cause.reason, when(stuck));
+}
+
+/// Writes what is known of a source outside of the cluster. That it cannot be reached makes no Stack unready which is as
+/// it was last told to be.
+pub(super) fn fetched(status: &mut StackStatus, stack: &Stack, elsewhere: Option<&Elsewhere>, now: Timestamp) {
+    if stack.metadata.deletion_timestamp.is_some() {
+        return;
+    }
+    let Some(elsewhere) = elsewhere else {
+        status.fetched = None;
+        status.conditions.retain(|found| found.type_ != condition::FETCHED);
+        return;
+    };
+    status.fetched.clone_from(&elsewhere.fetched);
+    let mut pen = Pen::new(&mut status.conditions, stack.metadata.generation, now);
+    match (&elsewhere.trouble, &elsewhere.fetched) {
+        (Some(trouble), _) => pen.set(condition::FETCHED, false, reason::SOURCE_FAILED, trouble),
+        (None, Some(fetched)) => {
+            let message = format!("The newest is {}.", fetched.revision);
+            pen.set(condition::FETCHED, true, reason::FETCHED, message)
+        }
+        (None, None) => pen.set(condition::FETCHED, false, reason::FETCHING, "It is being fetched."),
+    };
 }
 
 /// What a Run of the Stack says of itself.

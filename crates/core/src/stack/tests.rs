@@ -32,6 +32,7 @@ pub(super) struct World {
     pub gone: bool,
     pub cleaned: bool,
     pub requeue_at: Option<Timestamp>,
+    pub elsewhere: Option<Elsewhere>,
 }
 
 pub(super) fn snapshot(revision: &str) -> Snapshot {
@@ -70,6 +71,7 @@ impl World {
             gone: false,
             cleaned: false,
             requeue_at: None,
+            elsewhere: None,
         }
     }
 
@@ -91,6 +93,7 @@ impl World {
             state: (self.state > 0).then_some((digest.as_str(), u32::from(self.exists.is_some()))),
             outputs_are_there: true,
             others: &others,
+            elsewhere: self.elsewhere.as_ref(),
         };
         decide(&seen, self.now())
     }

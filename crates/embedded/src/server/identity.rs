@@ -86,26 +86,30 @@ fn impersonate(server: &Server, identity: Identity, headers: &HeaderMap) -> Resu
     let Some(user) = text("impersonate-user") else {
         return Ok(identity);
     };
-    let wish = Wish::Resource {
-        verb: "impersonate",
-        group: "",
-        resource: "users",
-        subresource: None,
-        name: Some(user),
-        namespace: None,
+    let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    let (resource, name, namespace) = match account {
+        Some((namespace, name)) => ("serviceaccounts", name, Some(namespace)),
+        None => ("users", user, None),
     };
+    let name_of = Some(name);
+    let wish = Wish::Resource { verb: "impersonate", group: "", resource, subresource: None, name: name_of, namespace };
     if server.grants(&identity, &wish).is_none() {
+        let place =
+            namespace.map_or("at the cluster scope".to_owned(), |place| format!("in the namespace \"{place}\""));
         return Err(ApiError::new(
             http::StatusCode::FORBIDDEN,
             "Forbidden",
             format!(
-                "users \"{user}\" is forbidden: User \"{}\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
+                "{resource} \"{name}\" is forbidden: User \"{}\" cannot impersonate resource \"{resource}\" in API group \"\" {place}",
                 identity.name
             ),
         ));
     }
     let mut groups: Vec<String> =
         headers.get_all("impersonate-group").iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect();
+    if let (Some((namespace, _)), true) = (account, groups.is_empty()) {
+        groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
+    }
     groups.push("system:authenticated".to_owned());
     Ok(Identity { name: user.to_owned(), groups, ..Identity::default() })
 }

@@ -92,7 +92,7 @@ async fn keep(context: &Context, stack: &Stack, seen: &Seen, namespace: &str) ->
     let made_of = match &seen.found.made_of {
         Some(made_of) => made_of,
         None => {
-            let again = inputs::fetch(context, stack, namespace).await?;
+            let again = inputs::fetch(context, stack, namespace, seen.found.fetched()).await?;
             if again.inputs != seen.found.inputs {
                 context.memory.forget(stack);
                 return Err(Error::Changed);

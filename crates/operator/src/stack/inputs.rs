@@ -5,18 +5,18 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use knoll_api::{
     Stack,
     names::{self, reason},
     source::SourceKind,
-    stack::Snapshot,
+    stack::{Fetched, Snapshot},
 };
 use knoll_bundle::{Origin, SourceError, of_source};
 use knoll_core::{
-    stack::{Inputs, revision, unready, variables_digest},
+    stack::{Elsewhere, Inputs, revision, unready, variables_digest},
     status::Cause,
 };
 use knoll_hub::{Given, Lookup, Resolved, Store, VariablesError};
@@ -26,6 +26,7 @@ use kube::{
     runtime::reflector::{self, ObjectRef},
 };
 
+use super::sources;
 use crate::{context::Context, controller::Error};
 
 /// What the inputs of a Stack came to, and what they are when they were just fetched.
@@ -34,6 +35,19 @@ pub struct Found {
     pub inputs: Inputs,
     /// What the revision is made of.
     pub made_of: Option<MadeOf>,
+    /// What is known of a source outside of the cluster.
+    pub elsewhere: Option<Elsewhere>,
+}
+
+impl Found {
+    /// What came from outside of the cluster.
+    pub fn fetched(&self) -> Option<&Fetched> {
+        self.elsewhere.as_ref()?.fetched.as_ref()
+    }
+
+    fn only(inputs: Inputs) -> Self {
+        Self { inputs, made_of: None, elsewhere: None }
+    }
 }
 
 /// What a revision is made of.
@@ -58,6 +72,7 @@ pub fn references(stack: &Stack) -> References {
     if let Some(SourceKind::ConfigMap(source)) = stack.spec.source.kind() {
         found.config_maps.insert(source.name.clone());
     }
+    found.secrets.extend(sources::secret(&stack.spec.source).map(|secret| secret.name.clone()));
     for from in &stack.spec.variables_from {
         found.secrets.extend(from.secret_ref.as_ref().map(|keys| keys.name.clone()));
         found.config_maps.extend(from.config_map_ref.as_ref().map(|keys| keys.name.clone()));
@@ -96,31 +111,62 @@ impl Memory {
 }
 
 /// Finds out what the inputs come to, from memory when nothing has changed.
-pub async fn find(context: &Context, stack: &Stack, namespace: &str, others: &[&Stack]) -> Result<Found, Error> {
+pub async fn find(context: &Arc<Context>, stack: &Stack, namespace: &str, others: &[&Stack]) -> Result<Found, Error> {
     // A Stack that goes is destroyed with what it has kept.
     if stack.metadata.deletion_timestamp.is_some() {
-        return Ok(Found { inputs: Inputs::Waiting, made_of: None });
+        return Ok(Found::only(Inputs::Waiting));
     }
+    let secret = sources::secret(&stack.spec.source);
+    let secret = secret.map(|secret| version(&context.caches.secrets, namespace, &secret.name)).unwrap_or_default();
+    let elsewhere = sources::look(context, stack, &secret);
+    let found = match &elsewhere {
+        Some(Elsewhere { fetched: None, trouble: Some(trouble), .. }) => {
+            Found::only(Inputs::Unresolved(Cause::new(reason::SOURCE_FAILED, trouble)))
+        }
+        Some(Elsewhere { fetched: None, trouble: None, .. }) => Found::only(Inputs::Fetching),
+        elsewhere => {
+            let fetched = elsewhere.as_ref().and_then(|elsewhere| elsewhere.fetched.as_ref());
+            resolve(context, stack, namespace, others, fetched).await?
+        }
+    };
+    Ok(Found { elsewhere, ..found })
+}
+
+async fn resolve(
+    context: &Context,
+    stack: &Stack,
+    namespace: &str,
+    others: &[&Stack],
+    fetched: Option<&Fetched>,
+) -> Result<Found, Error> {
     let used: BTreeSet<&str> =
         stack.spec.variables_from.iter().filter_map(|from| Some(from.stack_ref.as_ref()?.name.as_str())).collect();
     if unready(stack, others).iter().any(|wait| used.contains(wait.name.as_str())) {
-        return Ok(Found { inputs: Inputs::Waiting, made_of: None });
+        return Ok(Found::only(Inputs::Waiting));
     }
-    let versions = versions(context, stack, namespace, &used);
+    let versions = versions(context, stack, namespace, &used, fetched);
     if let Some(inputs) = context.memory.get(stack, &versions) {
-        return Ok(Found { inputs, made_of: None });
+        return Ok(Found::only(inputs));
     }
-    let found = fetch(context, stack, namespace).await?;
+    let found = fetch(context, stack, namespace, fetched).await?;
     context.memory.put(stack, versions, found.inputs.clone());
     Ok(found)
 }
 
-/// Fetches everything.
-pub async fn fetch(context: &Context, stack: &Stack, namespace: &str) -> Result<Found, Error> {
-    let unresolved = |reason: &str, message: String| {
-        Ok(Found { inputs: Inputs::Unresolved(Cause::new(reason, sentence(&message))), made_of: None })
+/// Fetches everything from the cluster; `fetched` is what came from elsewhere.
+pub async fn fetch(
+    context: &Context,
+    stack: &Stack,
+    namespace: &str,
+    fetched: Option<&Fetched>,
+) -> Result<Found, Error> {
+    let unresolved =
+        |reason: &str, message: String| Ok(Found::only(Inputs::Unresolved(Cause::new(reason, sentence(&message)))));
+    let origin = match fetched {
+        Some(fetched) => Ok(Origin::Kept(fetched.bundle.clone())),
+        None => of_source(&context.client, namespace, &stack.spec.source).await,
     };
-    let origin = match of_source(&context.client, namespace, &stack.spec.source).await {
+    let origin = match origin {
         Ok(origin) => origin,
         Err(SourceError::Api(error)) => return Err(Error::api("cannot read the source of a Stack")(error)),
         Err(error) => return unresolved(reason::SOURCE_FAILED, error.to_string()),
@@ -147,12 +193,18 @@ pub async fn fetch(context: &Context, stack: &Stack, namespace: &str) -> Result<
         variables: names::variables_secret(&stack.name_any(), &of_variables),
         bundle,
     };
-    let inputs = Inputs::Resolved { snapshot, source: None };
-    Ok(Found { inputs, made_of: Some(MadeOf { origin, variables }) })
+    let inputs = Inputs::Resolved { snapshot, source: fetched.map(|fetched| fetched.revision.clone()) };
+    Ok(Found { made_of: Some(MadeOf { origin, variables }), ..Found::only(inputs) })
 }
 
 /// Everything that the inputs depend on, by its version.
-fn versions(context: &Context, stack: &Stack, namespace: &str, used: &BTreeSet<&str>) -> String {
+fn versions(
+    context: &Context,
+    stack: &Stack,
+    namespace: &str,
+    used: &BTreeSet<&str>,
+    fetched: Option<&Fetched>,
+) -> String {
     let References { secrets, config_maps } = references(stack);
     let caches = &context.caches;
     let mut all = vec![format!(
@@ -161,6 +213,7 @@ fn versions(context: &Context, stack: &Stack, namespace: &str, used: &BTreeSet<&
         stack.metadata.generation,
         stack.annotations().get(names::annotation::RECONCILE)
     )];
+    all.extend(fetched.map(|fetched| format!("{} {}", fetched.revision, fetched.bundle)));
     all.extend(secrets.iter().map(|name| format!("Secret {name} {}", version(&caches.secrets, namespace, name))));
     all.extend(
         config_maps.iter().map(|name| format!("ConfigMap {name} {}", version(&caches.config_maps, namespace, name))),
@@ -173,7 +226,8 @@ fn versions(context: &Context, stack: &Stack, namespace: &str, used: &BTreeSet<&
     all.join("\n")
 }
 
-fn version<K>(store: &reflector::Store<PartialObjectMeta<K>>, namespace: &str, name: &str) -> String
+/// The UID and the version of an object.
+pub fn version<K>(store: &reflector::Store<PartialObjectMeta<K>>, namespace: &str, name: &str) -> String
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
@@ -182,7 +236,7 @@ where
 }
 
 /// A message of an error as a sentence.
-fn sentence(message: &str) -> String {
+pub(super) fn sentence(message: &str) -> String {
     let mut letters = message.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
     format!("{first}{}.", letters.as_str().trim_end_matches('.'))

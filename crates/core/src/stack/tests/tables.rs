@@ -3,7 +3,7 @@
 use knoll_api::{
     run::{ChangeAction, Operation, ResourceChange, RunApproval},
     source::LocalRef,
-    stack::{DriftAction, DriftSpec, StackApproval, StackDeletionPolicy},
+    stack::{DriftAction, DriftIgnore, DriftSpec, StackApproval, StackDeletionPolicy},
     variables::{StackOutputsRef, VariablesFrom},
 };
 
@@ -291,13 +291,52 @@ fn a_suspended_stack_starts_nothing() {
     check(&world, "Running working | apply(a) Succeeded, apply(b) Pending");
 }
 
+#[test]
+fn a_source_that_cannot_be_reached_leaves_a_stack_as_it_was_last_told_to_be() {
+    let told = |world: &World| conditions::find(&world.status().conditions, condition::FETCHED).cloned();
+    let mut world = World::new(StackSpec::default());
+    world.inputs = Inputs::Fetching;
+    world.elsewhere = Some(Elsewhere::default());
+    world.settle();
+    check(&world, "Waiting working | ");
+    assert_eq!(told(&world).unwrap().reason, reason::FETCHING);
+
+    let fetched = Fetched { source: "s".to_owned(), revision: "c0ffee".to_owned(), bundle: "bundle-a".to_owned() };
+    let next = Some(at(60));
+    world.elsewhere = Some(Elsewhere { fetched: Some(fetched.clone()), trouble: None, next });
+    world.change("a").succeed();
+    check(&world, "Ready ready | apply(a) Succeeded");
+    assert_eq!((world.status().fetched, world.requeue_at), (Some(fetched.clone()), next));
+    assert_eq!(told(&world).unwrap().message, "The newest is c0ffee.");
+
+    let trouble = Some("Nobody answers.".to_owned());
+    world.elsewhere = Some(Elsewhere { fetched: Some(fetched), trouble, next });
+    world.settle();
+    check(&world, "Ready ready | apply(a) Succeeded");
+    let condition = told(&world).unwrap();
+    assert_eq!((condition.status.as_str(), condition.message.as_str()), ("False", "Nobody answers."));
+
+    // Another operator that knows nothing yet.
+    world.inputs = Inputs::Fetching;
+    world.settle();
+    check(&world, "Ready ready | apply(a) Succeeded");
+    world.elsewhere = None;
+    world.change("a");
+    assert_eq!((told(&world), world.status().fetched), (None, None));
+}
+
 fn watched(action: DriftAction) -> StackSpec {
     let interval = "1h".parse().unwrap();
-    StackSpec { drift: Some(DriftSpec { interval, action, ignore: vec!["x.*".to_owned()] }), ..StackSpec::default() }
+    let ignored = DriftIgnore { address: "x.*".to_owned(), ..DriftIgnore::default() };
+    StackSpec { drift: Some(DriftSpec { interval, action, ignore: vec![ignored] }), ..StackSpec::default() }
 }
 
 fn differs(address: &str) -> PlanSummary {
-    let resources = vec![ResourceChange { address: address.to_owned(), action: ChangeAction::Update }];
+    let resources = vec![ResourceChange {
+        address: address.to_owned(),
+        action: ChangeAction::Update,
+        attributes: vec!["size".to_owned()],
+    }];
     PlanSummary { changes: true, change: 1, resources, ..PlanSummary::default() }
 }
 
@@ -314,7 +353,7 @@ fn drift_is_looked_for_on_time_and_told() {
     world.plan(differs("aws.web")).succeed();
     check(&world, "Ready ready | apply(a) Succeeded, drift(a) Succeeded");
     let drifted = |world: &World| conditions::find(&world.status().conditions, condition::DRIFTED).cloned().unwrap();
-    assert_eq!(drifted(&world).message, "0 to add, 1 to change, 0 to destroy: `aws.web`.");
+    assert_eq!(drifted(&world).message, "0 to add, 1 to change, 0 to destroy: `aws.web` (size).");
     let since = world.status().drift.unwrap().since;
     assert!(since.is_some());
     world.later(4000).plan(differs("aws.web")).succeed();

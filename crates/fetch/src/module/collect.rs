@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use knoll_bundle::{File, Files};
 
-use super::references;
+use super::{Error, references};
+
+type Result<T> = std::result::Result<T, Error>;
 
 /// The file that says what to leave out, in the syntax of `.gitignore`.
 const IGNORE_FILE: &str = ".terraformignore";
@@ -30,15 +31,22 @@ pub struct Module {
     pub left_out: Vec<PathBuf>,
 }
 
-/// Collects the files of the module in `folder`, and the files that `extra` names.
-pub fn collect(folder: &Path, extra: &[PathBuf]) -> Result<Module> {
-    let root = folder.canonicalize().with_context(|| format!("cannot read the folder `{}`", folder.display()))?;
+/// Collects the files of the module in `folder`, and the files that `extra` names. Nothing is taken that does not lie
+/// `within` that folder, if one is given.
+///
+/// # Errors
+/// When something cannot be read, or is too large to be a module.
+pub fn collect(folder: &Path, within: Option<&Path>, extra: &[PathBuf]) -> Result<Module> {
+    let root = folder.canonicalize().map_err(Error::read(folder))?;
+    let within = within.map(|within| within.canonicalize().map_err(Error::read(within))).transpose()?;
     let mut named = BTreeSet::new();
     for path in extra {
-        let real = root.join(path).canonicalize().with_context(|| format!("cannot read `{}`", path.display()))?;
+        let real = root.join(path).canonicalize().map_err(Error::read(path))?;
         named.insert(real);
     }
-    let folders = outermost(references::closure(&root));
+    let mut closure = references::closure(&root, within.as_deref());
+    closure.insert(root.clone());
+    let folders = outermost(closure);
     let base = common(folders.iter().map(PathBuf::as_path).chain(named.iter().filter_map(|path| path.parent())));
     let mut walk = Walk { base: &base, files: Files::new(), links: Vec::new(), size: 0 };
     for folder in &folders {
@@ -79,9 +87,9 @@ fn rules(folder: &Path) -> Result<Gitignore> {
     if path.is_file()
         && let Some(error) = builder.add(&path)
     {
-        bail!("`{}` cannot be used: {error}", path.display());
+        return Err(Error::Ignore { path, why: error.to_string() });
     }
-    builder.build().with_context(|| format!("`{}` cannot be used", path.display()))
+    builder.build().map_err(|error| Error::Ignore { path, why: error.to_string() })
 }
 
 /// What stays out, whoever asks for it.
@@ -102,10 +110,9 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Takes what is in `folder`, and not left out by `rules`.
     fn folder(&mut self, folder: &Path, rules: &Gitignore) -> Result<()> {
-        let unreadable = || format!("cannot read the folder `{}`", folder.display());
-        for entry in std::fs::read_dir(folder).with_context(unreadable)? {
-            let entry = entry.with_context(unreadable)?;
-            let (path, kind) = (entry.path(), entry.file_type().with_context(unreadable)?);
+        for entry in std::fs::read_dir(folder).map_err(Error::read(folder))? {
+            let entry = entry.map_err(Error::read(folder))?;
+            let (path, kind) = (entry.path(), entry.file_type().map_err(Error::read(folder))?);
             let name = entry.file_name().to_string_lossy().into_owned();
             if is_private(&name, kind.is_dir()) || rules.matched(&path, kind.is_dir()).is_ignore() {
                 continue;
@@ -122,17 +129,12 @@ impl Walk<'_> {
     }
 
     fn file(&mut self, path: &Path) -> Result<()> {
-        let unreadable = || format!("cannot read `{}`", path.display());
-        let metadata = path.metadata().with_context(unreadable)?;
+        let metadata = path.metadata().map_err(Error::read(path))?;
         self.size += metadata.len();
         if self.size > LARGEST {
-            bail!(
-                "there are more than {} MiB of files in `{}`\n  is this the folder of a module? `.terraformignore` can leave files out",
-                LARGEST >> 20,
-                self.base.display()
-            );
+            return Err(Error::TooLarge { folder: self.base.to_owned(), limit: LARGEST >> 20 });
         }
-        let content = std::fs::read(path).with_context(unreadable)?;
+        let content = std::fs::read(path).map_err(Error::read(path))?;
         let executable = metadata.permissions().mode() & 0o100 != 0;
         self.files.insert(relative(path, self.base), File::Plain { content, executable });
         Ok(())
@@ -228,7 +230,7 @@ mod tests {
             ("a.log", ""),
             ("prod.tfvars", ""),
         ]);
-        let module = collect(home.path(), &[]).unwrap();
+        let module = collect(home.path(), None, &[]).unwrap();
         assert_eq!(names(&module), [".terraform.lock.hcl", ".terraformignore", "main.tf", "prod.tfvars"]);
         assert_eq!(module.path, "");
     }
@@ -243,9 +245,22 @@ mod tests {
             ("modules/b/main.tf", ""),
             ("env/prod.tfvars", ""),
         ]);
-        let module = collect(&home.path().join("live/net"), &["../../env/prod.tfvars".into()]).unwrap();
+        let module = collect(&home.path().join("live/net"), None, &["../../env/prod.tfvars".into()]).unwrap();
         assert_eq!(names(&module), ["env/prod.tfvars", "live/net/main.tf", "modules/a/main.tf"]);
         assert_eq!(module.path, "live/net");
+    }
+
+    #[test]
+    fn nothing_beyond_a_boundary_comes_along() {
+        let home = tree(&[
+            ("repo/net/main.tf", "module \"a\" { source = \"../../away\" }\nmodule \"b\" { source = \"../b\" }"),
+            ("repo/b/main.tf", ""),
+            ("repo/b/link.tf -> ../../away/main.tf", ""),
+            ("away/main.tf", "secret"),
+        ]);
+        let module = collect(&home.path().join("repo/net"), Some(&home.path().join("repo")), &[]).unwrap();
+        assert_eq!(names(&module), ["b/main.tf", "net/main.tf"]);
+        assert_eq!(module.path, "net");
     }
 
     #[test]
@@ -262,7 +277,7 @@ mod tests {
             ("m/terraform.tfstate", ""),
             ("secret", "x"),
         ]);
-        let module = collect(&home.path().join("m"), &[]).unwrap();
+        let module = collect(&home.path().join("m"), None, &[]).unwrap();
         assert_eq!(names(&module), ["folder", "main.tf", "sub/main.tf", "sub/x.tf"]);
         assert_eq!(module.files["sub/main.tf"], File::Link { target: "../main.tf".into() });
         let left_out: Vec<_> = module.left_out.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
@@ -273,14 +288,14 @@ mod tests {
     fn what_is_executable_stays_executable() {
         let home = tree(&[("run.sh", "echo")]);
         std::fs::set_permissions(home.path().join("run.sh"), std::fs::Permissions::from_mode(0o700)).unwrap();
-        let module = collect(home.path(), &[]).unwrap();
+        let module = collect(home.path(), None, &[]).unwrap();
         assert_eq!(module.files["run.sh"], File::Plain { content: b"echo".to_vec(), executable: true });
     }
 
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let home = tree(&[("main.tf", "")]);
-        let error = collect(home.path(), &["prod.tfvars".into()]).unwrap_err().to_string();
-        assert_eq!(error, "cannot read `prod.tfvars`");
+        let error = collect(home.path(), None, &["prod.tfvars".into()]).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read `prod.tfvars`: "), "{error}");
     }
 }

@@ -7,17 +7,19 @@ use std::str::FromStr;
 use hcl_edit::structure::Body;
 use serde_json::Value;
 
-/// The folders of `modules` and of all local modules that they refer to, directly or not, as they are on disk.
+/// The folder `root` and those of all local modules that it refers to, directly or not, as they are on disk; only those
+/// `within` a folder, if one is given.
 ///
 /// A folder that is not there, and a file that cannot be read as HCL, are left for terraform to complain about.
 #[must_use]
-pub fn closure(root: &Path) -> BTreeSet<PathBuf> {
+pub fn closure(root: &Path, within: Option<&Path>) -> BTreeSet<PathBuf> {
     let mut known = BTreeSet::new();
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
         if known.insert(folder.clone()) {
             let local = sources(&folder).into_iter().filter_map(|source| folder.join(source).canonicalize().ok());
-            open.extend(local.filter(|folder| folder.is_dir()));
+            let inside = |folder: &PathBuf| within.is_none_or(|within| folder.starts_with(within));
+            open.extend(local.filter(|folder| folder.is_dir() && inside(folder)));
         }
     }
     known
@@ -104,7 +106,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let found: Vec<_> = closure(&home.join("root")).into_iter().collect();
+        let found: Vec<_> = closure(&home.join("root"), None).into_iter().collect();
         assert_eq!(found, [home.join("root"), home.join("shared/a"), home.join("shared/b")]);
     }
 }

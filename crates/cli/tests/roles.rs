@@ -1,0 +1,129 @@
+//! Who runs does not approve, who approves does not run, and who looks does neither: with `knoll`, as people use it.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod knoll;
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use knoll::Home;
+use knoll::terminal::Terminal;
+use serde_json::{Value, json};
+
+/// Somebody with one role in the namespace of the home, and a kubeconfig of their own.
+struct Person<'a> {
+    home: &'a Home,
+    /// The name by which the cluster knows them.
+    user: String,
+    kubeconfig: PathBuf,
+}
+
+impl<'a> Person<'a> {
+    fn with_role(home: &'a Home, name: &str, role: Option<&str>) -> Self {
+        let namespace = home.namespace();
+        home.kubectl(&["create", "serviceaccount", name, "--namespace", namespace], None);
+        let user = format!("system:serviceaccount:{namespace}:{name}");
+        if let Some(role) = role {
+            let account = format!("{namespace}:{name}");
+            let binding = ["create", "rolebinding", name, "--clusterrole", role, "--serviceaccount", &account];
+            home.kubectl(&[&binding[..], &["--namespace", namespace]].concat(), None);
+        }
+        let token = home.kubectl(&["create", "token", name, "--namespace", namespace], None);
+        let config = home.kubectl(&["config", "view", "--raw", "--minify", "-o", "json"], None);
+        let mut config: Value = serde_json::from_str(&config).unwrap();
+        config["users"][0]["user"] = json!({"token": token.trim()});
+        config["contexts"][0]["context"]["namespace"] = namespace.into();
+        let kubeconfig = home.folder.path().join(format!("{name}.kubeconfig"));
+        std::fs::write(&kubeconfig, config.to_string()).unwrap();
+        Person { home, user, kubeconfig }
+    }
+
+    fn words<'w>(&'w self, words: &[&'w str]) -> Vec<&'w str> {
+        [&["--kubeconfig", self.kubeconfig.to_str().unwrap()], words].concat()
+    }
+
+    fn call(&self, words: &[&str]) -> Output {
+        self.home.call(&self.words(words))
+    }
+
+    #[track_caller]
+    fn can(&self, words: &[&str]) -> String {
+        self.home.ok(&self.words(words))
+    }
+
+    /// What is said to somebody who may not do that.
+    #[track_caller]
+    fn cannot(&self, words: &[&str], what: &str) {
+        let output = self.call(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{}: knoll {words:?} must be refused", self.user);
+        assert!(said.contains(what) && said.contains("ask for the role"), "{}: knoll {words:?}: {said}", self.user);
+    }
+}
+
+#[test]
+fn each_role_does_its_part_and_no_other() {
+    let home = Home::with_workspace();
+    let uma = Person::with_role(&home, "uma", Some("knoll-user"));
+    let ann = Person::with_role(&home, "ann", Some("knoll-approver"));
+    let vic = Person::with_role(&home, "vic", Some("knoll-viewer"));
+    let nobody = Person::with_role(&home, "nobody", None);
+
+    // Who runs has a terminal too, and reads the outputs.
+    let mut terminal = Terminal::run(&home, &uma.words(&["apply", "-auto-approve"]), 24, 100);
+    terminal.sees("Apply complete!");
+    assert_eq!(terminal.ends().code(), Some(0));
+    assert_eq!(uma.can(&["output", "-raw", "word"]), "hello");
+    for who in [&ann, &vic] {
+        who.cannot(&["plan"], "cannot upload the files of this folder: ");
+        who.cannot(&["output"], "cannot upload the files of this folder: ");
+        who.cannot(&["workspace", "new", "other"], "cannot make the workspace `other`: ");
+    }
+
+    let run = uma.can(&["apply", "-auto-approve=false", "--approval", "manual", "-var", "word=two", "--detach"]);
+    let run = run.trim();
+    home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
+    for who in [&uma, &vic] {
+        who.cannot(&["approve", run, "--yes"], &format!("cannot approve the run `{run}`: "));
+        who.cannot(&["discard", run, "--yes"], &format!("cannot discard the run `{run}`: "));
+    }
+    for who in [&ann, &vic] {
+        who.cannot(&["cancel", run], &format!("cannot cancel the run `{run}`: "));
+    }
+    let shown = ann.can(&["approve", run, "--yes", "--follow"]);
+    assert!(shown.contains("~ terraform_data.a (change)") && shown.contains("Apply complete!"), "{shown}");
+    let status = &home.newest_run()["status"];
+    assert_eq!((&status["phase"], &status["decision"]["by"]), (&"Succeeded".into(), &ann.user.as_str().into()));
+
+    // All three look on; who has no role does not even that.
+    for who in [&uma, &ann, &vic] {
+        assert!(who.can(&["runs"]).contains(run));
+        assert!(who.can(&["run", "show", run]).contains("Decision:   Approve by system:serviceaccount:"));
+        assert!(who.can(&["logs", run]).contains("Apply complete!"));
+        assert_eq!(who.can(&["workspace", "list", "-o", "name"]), "workspace.knoll.dev/net\n");
+    }
+    nobody.cannot(&["runs"], "cannot list the runs: ");
+    nobody.cannot(&["plan"], "cannot read the workspace `net`: ");
+    // States are Secrets, which those who only look do not read.
+    uma.can(&["state", "pull"]);
+    ann.cannot(&["state", "pull"], "cannot read the state of `net`, which is in Secrets: ");
+    vic.cannot(&["state", "pull"], "cannot read the state of `net`, which is in Secrets: ");
+}
+
+#[test]
+fn the_doctor_knows_what_each_role_may_do() {
+    let home = Home::with_workspace();
+    let rows = [
+        ("uma", "knoll-user", [true, true, false, true]),
+        ("ann", "knoll-approver", [false, false, true, false]),
+        ("vic", "knoll-viewer", [false, false, false, false]),
+    ];
+    for (name, role, expect) in rows {
+        let said = Person::with_role(&home, name, Some(role)).can(&["doctor"]);
+        let may: Vec<bool> = ["start runs", "make workspaces", "approve plans", "read states"]
+            .iter()
+            .map(|what| said.contains(&format!("you may {what}")))
+            .collect();
+        assert_eq!(may, expect, "{role}: {said}");
+    }
+}

@@ -1,0 +1,308 @@
+//! The objects of a version: YAML documents in which `${input.NAME}` stands for a value.
+//!
+//! Values are put into the parsed documents, never into their text: no value can become anything but a value. A text
+//! that is nothing but `${input.NAME}` becomes the value with its type; inside a longer text it is written out.
+//! `$${input.NAME}` is the text itself. Any other `${...}` is left alone: scripts use it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use knoll_api::atom::{InputType, ObjectKey};
+use serde_json::{Map, Value};
+
+/// How a value is asked for.
+const OPEN: &str = "${input.";
+
+/// Why a template gives no objects.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It is no YAML.
+    #[error("the template is not valid YAML: {0}")]
+    Yaml(String),
+    /// There is nothing in it.
+    #[error("the template has no objects; write at least one")]
+    Empty,
+    /// A document is no object of Kubernetes.
+    #[error(
+        "document {number} of the template has no `{field}`; every object needs apiVersion, kind and metadata.name"
+    )]
+    Field {
+        /// Which document, from 1.
+        number: usize,
+        /// What is missing.
+        field: &'static str,
+    },
+    /// The same object twice.
+    #[error("the template has `{0}` twice; keep one of them")]
+    Twice(String),
+    /// An input that the Atom does not have.
+    #[error("`{object}` uses `${{input.{name}}}`, but the Atom has no input `{name}`; add it to spec.inputs{known}")]
+    Input {
+        /// The object.
+        object: String,
+        /// The input.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A text is not of the type that was asked for.
+    #[error("the input `{name}` is no {type_}; correct its value, or spec.inputs[].type")]
+    Type {
+        /// The input.
+        name: String,
+        /// `number`, `boolean`, `JSON`.
+        type_: &'static str,
+    },
+}
+
+/// Values by the names of the inputs.
+pub type Inputs = BTreeMap<String, Value>;
+
+/// Reads the text of an input as what it is said to be.
+///
+/// # Errors
+/// When it is not that. The value itself is not in the message.
+pub fn typed(name: &str, value: Value, type_: Option<InputType>) -> Result<Value, Error> {
+    let wrong = |type_| Error::Type { name: name.to_owned(), type_ };
+    let (text, Some(type_)) = (value.as_str().map(str::trim), type_) else {
+        return Ok(value);
+    };
+    match (type_, text) {
+        (InputType::String, Some(_)) => Ok(value),
+        (InputType::String, None) => Ok(Value::String(value.to_string())),
+        (InputType::Number, Some(text)) => {
+            serde_json::from_str(text).ok().filter(Value::is_number).ok_or_else(|| wrong("number"))
+        }
+        (InputType::Boolean, Some(text)) => text.parse().map(Value::Bool).map_err(|_| wrong("boolean")),
+        (InputType::Json, Some(text)) => serde_json::from_str(text).map_err(|_| wrong("JSON")),
+        (InputType::Number, None) => Some(value).filter(Value::is_number).ok_or_else(|| wrong("number")),
+        (InputType::Boolean, None) => Some(value).filter(Value::is_boolean).ok_or_else(|| wrong("boolean")),
+        (InputType::Json, None) => Ok(value),
+    }
+}
+
+/// The documents of a template, without values; the items of lists one by one.
+///
+/// # Errors
+/// When one of them is no object.
+pub fn parse(text: &str) -> Result<Vec<Value>, Error> {
+    let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::Error };
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|error| Error::Yaml(place(&error.to_string())))?;
+    let mut objects = Vec::new();
+    for (index, document) in documents.into_iter().enumerate() {
+        match document {
+            Value::Null => {}
+            Value::Object(mut list) if is_list(&list) => {
+                if let Some(Value::Array(items)) = list.remove("items") {
+                    objects.extend(items.into_iter().map(|item| (index + 1, item)));
+                }
+            }
+            other => objects.push((index + 1, other)),
+        }
+    }
+    if objects.is_empty() {
+        return Err(Error::Empty);
+    }
+    for (number, object) in &objects {
+        for (field, pointer) in [("apiVersion", "/apiVersion"), ("kind", "/kind"), ("metadata.name", "/metadata/name")]
+        {
+            let found = object.pointer(pointer).and_then(Value::as_str);
+            if found.is_none_or(str::is_empty) {
+                return Err(Error::Field { number: *number, field });
+            }
+        }
+    }
+    Ok(objects.into_iter().map(|(_, object)| object).collect())
+}
+
+/// The objects of a template with the values in them.
+///
+/// # Errors
+/// When the template is wrong, or uses an input that is not there.
+pub fn render(text: &str, inputs: &Inputs) -> Result<Vec<Value>, Error> {
+    let mut objects = parse(text)?;
+    let mut seen = BTreeSet::new();
+    for object in &mut objects {
+        let name = key(object).to_string();
+        fill(object, inputs).map_err(|input| {
+            let known: Vec<_> = inputs.keys().map(|known| format!("`{known}`")).collect();
+            let known = if known.is_empty() { String::new() } else { format!(" (there are {})", known.join(", ")) };
+            Error::Input { object: name, name: input, known }
+        })?;
+        // A server would drop it, and a client that sends it would own nothing of it.
+        if let Some(object) = object.as_object_mut() {
+            object.remove("status");
+        }
+        let key = key(object);
+        let text = key.to_string();
+        let group = key.api_version.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
+        if !seen.insert((group, key.kind, key.namespace, key.name)) {
+            return Err(Error::Twice(text));
+        }
+    }
+    Ok(objects)
+}
+
+/// Which object it is.
+#[must_use]
+pub fn key(object: &Value) -> ObjectKey {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    ObjectKey {
+        api_version: text("/apiVersion").unwrap_or_default(),
+        kind: text("/kind").unwrap_or_default(),
+        namespace: text("/metadata/namespace"),
+        name: text("/metadata/name").unwrap_or_default(),
+    }
+}
+
+fn is_list(object: &Map<String, Value>) -> bool {
+    object.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"))
+        && object.get("items").is_some_and(Value::is_array)
+        && !object.contains_key("metadata")
+}
+
+/// Where the text is wrong and why, without the text: it may be a Secret's.
+fn place(error: &str) -> String {
+    error.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+/// Puts the values in; the name of an input that is not there is the error.
+fn fill(value: &mut Value, inputs: &Inputs) -> Result<(), String> {
+    match value {
+        Value::String(text) if text.contains(OPEN) => {
+            *value = filled(text, inputs)?;
+            Ok(())
+        }
+        Value::Array(items) => items.iter_mut().try_for_each(|item| fill(item, inputs)),
+        Value::Object(fields) => fields.values_mut().try_for_each(|field| fill(field, inputs)),
+        _ => Ok(()),
+    }
+}
+
+fn filled(text: &str, inputs: &Inputs) -> Result<Value, String> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(OPEN) {
+        let (before, after) = (&rest[..at], &rest[at + OPEN.len()..]);
+        let Some((name, tail)) = after.split_once('}').filter(|(name, _)| is_name(name)) else {
+            out.push_str(&rest[..at + OPEN.len()]);
+            rest = after;
+            continue;
+        };
+        if let Some(escaped) = before.strip_suffix('$') {
+            out.push_str(escaped);
+            out.push_str(&format!("{OPEN}{name}}}"));
+        } else {
+            let value = inputs.get(name).ok_or_else(|| name.to_owned())?;
+            if before.is_empty() && out.is_empty() && tail.is_empty() && rest.len() == text.len() {
+                return Ok(value.clone());
+            }
+            out.push_str(before);
+            out.push_str(&value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        }
+        rest = tail;
+    }
+    out.push_str(rest);
+    Ok(Value::String(out))
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn inputs() -> Inputs {
+        [
+            ("size".to_owned(), json!(3)),
+            ("name".to_owned(), json!("web: {x: 1}\n---\nkind: Secret")),
+            ("zones".to_owned(), json!(["a", "b"])),
+        ]
+        .into()
+    }
+
+    #[track_caller]
+    fn check(text: &str, expect: Value) {
+        assert_eq!(filled(text, &inputs()).unwrap(), expect, "{text}");
+    }
+
+    #[test]
+    fn a_value_keeps_its_type_alone_and_is_text_among_text() {
+        check("${input.size}", json!(3));
+        check("${input.zones}", json!(["a", "b"]));
+        check("a${input.size}b${input.size}", json!("a3b3"));
+        check("${input.size}${input.size}", json!("33"));
+        check("zones: ${input.zones}", json!("zones: [\"a\",\"b\"]"));
+        check("$${input.size}", json!("${input.size}"));
+        check("$${input.size} ${input.size}", json!("${input.size} 3"));
+        check("${HOME} ${input.} ${input.size", json!("${HOME} ${input.} ${input.size"));
+    }
+
+    #[test]
+    fn a_value_never_becomes_yaml() {
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: '${input.name}'}\n";
+        let objects = render(text, &inputs()).unwrap();
+        assert_eq!(objects.len(), 1);
+        assert_eq!(objects[0]["data"]["a"], inputs()["name"]);
+    }
+
+    #[test]
+    fn every_document_is_an_object_once() {
+        let map = |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n");
+        let list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: c}}\n";
+        let text = format!("---\n{}---\n# nothing\n---\n{}---\n{list}", map("a"), map("b"));
+        let names: Vec<String> =
+            render(&text, &inputs()).unwrap().iter().map(|object| key(object).to_string()).collect();
+        assert_eq!(names, ["ConfigMap a", "ConfigMap b", "Secret c"]);
+        let rows = [
+            (String::new(), "the template has no objects; write at least one"),
+            (format!("{}---\n{}", map("a"), map("a")), "the template has `ConfigMap a` twice; keep one of them"),
+            (
+                format!("{}---\nkind: A\n", map("a")),
+                "document 2 of the template has no `apiVersion`; every object needs apiVersion, kind and metadata.name",
+            ),
+            (
+                map("'${input.none}'"),
+                "`ConfigMap ${input.none}` uses `${input.none}`, but the Atom has no input `none`; add it to spec.inputs (there are `name`, `size`, `zones`)",
+            ),
+        ];
+        for (text, expect) in rows {
+            assert_eq!(render(&text, &inputs()).unwrap_err().to_string(), expect, "{text}");
+        }
+        let said = render("token: {secret: s3cret", &inputs()).unwrap_err().to_string();
+        assert!(said.starts_with("the template is not valid YAML: line 1") && !said.contains("s3cret"), "{said}");
+        assert!(matches!(render("a: 1\na: 2", &inputs()), Err(Error::Yaml(_))));
+    }
+
+    #[test]
+    fn a_text_is_read_as_what_it_is_said_to_be() {
+        let read = |text: &str, type_| typed("n", json!(text), Some(type_)).map_err(|error| error.to_string());
+        assert_eq!(read("3", InputType::Number), Ok(json!(3)));
+        assert_eq!(read(" true\n", InputType::Boolean), Ok(json!(true)));
+        assert_eq!(read("[1]", InputType::Json), Ok(json!([1])));
+        assert_eq!(typed("n", json!(3), Some(InputType::String)), Ok(json!("3")));
+        assert_eq!(
+            read("secret", InputType::Number),
+            Err("the input `n` is no number; correct its value, or spec.inputs[].type".to_owned())
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_comes_out_as_one_value(text in ".{0,60}", value in ".{0,20}") {
+            let inputs = Inputs::from([("v".to_owned(), Value::String(value.clone()))]);
+            let out = filled(&format!("{text}${{input.v}}"), &inputs).unwrap();
+            prop_assert!(out.is_string());
+            if !text.ends_with('$') && !text.contains("${input.") {
+                prop_assert_eq!(out, json!(format!("{text}{value}")));
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+use super::*;
+use serde_json::json;
+
+const READY: &str = "ready";
+
+/// How an object of this kind, spec and status is: `ready`, `waiting ...` or `failed ...`.
+fn told(api_version: &str, kind: &str, annotations: Value, spec: Value, status: Value) -> String {
+    let object = json!({
+        "apiVersion": api_version, "kind": kind,
+        "metadata": {"name": "a", "generation": 2, "annotations": annotations}, "spec": spec, "status": status,
+    });
+    match health(&object) {
+        Health::Ready => READY.to_owned(),
+        Health::Waiting(why) => format!("waiting {why}"),
+        Health::Failed(why) => format!("failed {why}"),
+    }
+}
+
+fn said(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": message})
+}
+
+#[test]
+fn built_in_kinds_have_their_own_signs() {
+    let all = |updated: i64, all: i64, available: i64| json!({"observedGeneration": 2, "replicas": all, "updatedReplicas": updated, "readyReplicas": available, "availableReplicas": available});
+    let with = |mut status: Value, conditions: Vec<Value>| {
+        status["conditions"] = json!(conditions);
+        status
+    };
+    let two = json!({"replicas": 2});
+    let stateful = |current: &str| json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "currentRevision": current, "updateRevision": "b"});
+    let rows: Vec<(&str, &str, Value, Value, &str)> = vec![
+        ("apps/v1", "Deployment", two.clone(), json!({}), "waiting Its controller has not looked at it yet."),
+        (
+            "apps/v1",
+            "Deployment",
+            two.clone(),
+            json!({"observedGeneration": 1}),
+            "waiting Its controller has seen generation 1 and not yet 2.",
+        ),
+        ("apps/v1", "Deployment", two.clone(), all(1, 2, 2), "waiting 1 of 2 pods are of the new version."),
+        ("apps/v1", "Deployment", two.clone(), all(2, 3, 2), "waiting 1 pods of the old version are still there."),
+        ("apps/v1", "Deployment", two.clone(), all(2, 2, 1), "waiting 1 of 2 pods are available."),
+        ("apps/v1", "Deployment", two.clone(), all(2, 2, 2), READY),
+        ("apps/v1", "Deployment", json!({"replicas": 0}), all(0, 0, 0), READY),
+        (
+            "apps/v1",
+            "Deployment",
+            two.clone(),
+            with(all(1, 2, 1), vec![said("Progressing", "False", "ProgressDeadlineExceeded", "It has timed out.")]),
+            "failed Progressing is False (ProgressDeadlineExceeded): It has timed out.",
+        ),
+        (
+            "apps/v1",
+            "Deployment",
+            two.clone(),
+            with(all(0, 0, 0), vec![said("ReplicaFailure", "True", "FailedCreate", "exceeded quota")]),
+            "waiting ReplicaFailure is True (FailedCreate): exceeded quota",
+        ),
+        ("apps/v1", "StatefulSet", two.clone(), stateful("b"), READY),
+        ("apps/v1", "StatefulSet", two.clone(), stateful("a"), "waiting The new version is not the current one yet."),
+        (
+            "apps/v1",
+            "StatefulSet",
+            two.clone(),
+            json!({"observedGeneration": 2, "replicas": 2, "readyReplicas": 1}),
+            "waiting 1 of 2 pods are ready.",
+        ),
+        (
+            "apps/v1",
+            "DaemonSet",
+            json!({}),
+            json!({"observedGeneration": 2, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberAvailable": 2, "numberReady": 3}),
+            "waiting 2 of 3 pods are available.",
+        ),
+        (
+            "apps/v1",
+            "DaemonSet",
+            json!({}),
+            json!({"observedGeneration": 2, "desiredNumberScheduled": 1, "updatedNumberScheduled": 1, "numberAvailable": 1, "numberReady": 1}),
+            READY,
+        ),
+        (
+            "apps/v1",
+            "ReplicaSet",
+            two.clone(),
+            json!({"observedGeneration": 2, "replicas": 2, "availableReplicas": 2}),
+            READY,
+        ),
+        ("batch/v1", "Job", json!({}), json!({}), "waiting 0 of 1 completions are done."),
+        ("batch/v1", "Job", json!({}), json!({"conditions": [said("Complete", "True", "", "")]}), READY),
+        (
+            "batch/v1",
+            "Job",
+            json!({}),
+            json!({"conditions": [said("Failed", "True", "BackoffLimitExceeded", "too often")]}),
+            "failed Failed is True (BackoffLimitExceeded): too often",
+        ),
+        ("batch/v1", "Job", json!({"suspend": true}), json!({}), READY),
+        ("v1", "Pod", json!({}), json!({"phase": "Pending"}), "waiting It is Pending."),
+        ("v1", "Pod", json!({}), json!({"phase": "Running", "conditions": [said("Ready", "True", "", "")]}), READY),
+        ("v1", "Pod", json!({}), json!({"phase": "Failed", "reason": "Evicted"}), "failed Evicted"),
+        ("v1", "Pod", json!({}), json!({"phase": "Succeeded"}), READY),
+        ("v1", "PersistentVolumeClaim", json!({}), json!({"phase": "Pending"}), "waiting It is Pending, not Bound."),
+        ("v1", "PersistentVolumeClaim", json!({}), json!({"phase": "Bound"}), READY),
+        ("v1", "Namespace", json!({}), json!({"phase": "Active"}), READY),
+        ("v1", "Service", json!({"type": "ClusterIP"}), json!({}), READY),
+        (
+            "v1",
+            "Service",
+            json!({"type": "LoadBalancer"}),
+            json!({}),
+            "waiting It has no address of a load balancer yet.",
+        ),
+        (
+            "v1",
+            "Service",
+            json!({"type": "LoadBalancer"}),
+            json!({"loadBalancer": {"ingress": [{"ip": "::1"}]}}),
+            READY,
+        ),
+        ("v1", "ConfigMap", json!({}), json!({}), READY),
+        (
+            "apiextensions.k8s.io/v1",
+            "CustomResourceDefinition",
+            json!({}),
+            json!({"conditions": [said("NamesAccepted", "False", "Taken", "widgets")]}),
+            "failed NamesAccepted is False (Taken): widgets",
+        ),
+        (
+            "apiextensions.k8s.io/v1",
+            "CustomResourceDefinition",
+            json!({}),
+            json!({"conditions": [said("Established", "True", "", "")]}),
+            READY,
+        ),
+        ("apiregistration.k8s.io/v1", "APIService", json!({}), json!({}), "waiting It is not available yet."),
+    ];
+    for (api_version, kind, spec, status, expect) in rows {
+        assert_eq!(told(api_version, kind, json!({}), spec, status.clone()), expect, "{kind} {status}");
+    }
+}
+
+#[test]
+fn any_other_object_has_its_conditions() {
+    let rows = [
+        (json!([]), READY),
+        (json!([said("Ready", "True", "", "")]), READY),
+        (json!([said("Ready", "False", "Broken", "no disk")]), "waiting Ready is False (Broken): no disk"),
+        (json!([said("Ready", "Unknown", "", "")]), "waiting Ready is Unknown."),
+        (json!([said("Ready", "True", "", ""), said("Reconciling", "True", "", "")]), "waiting Reconciling is True."),
+        (json!([said("Stalled", "True", "Bad", "")]), "failed Stalled is True (Bad)."),
+    ];
+    for (conditions, expect) in rows {
+        let status = json!({"conditions": conditions});
+        assert_eq!(told("example.com/v1", "Widget", json!({}), json!({}), status), expect, "{conditions}");
+    }
+    let knolls = told("knoll.dev/v1alpha1", "Stack", json!({}), json!({}), json!({}));
+    assert_eq!(knolls, "waiting Its controller has not looked at it yet.");
+}
+
+#[test]
+fn an_object_can_say_itself_what_makes_it_ready() {
+    let status = |phase: &str| json!({"phase": phase, "count": 3, "conditions": [said("Synced", "True", "Fine", "")]});
+    let conditions = |text: &str| json!({"knoll.dev/conditions": text});
+    let when = |text: &str| json!({"knoll.dev/ready-when": text});
+    let rows = [
+        (conditions("Synced=True"), READY),
+        (conditions("Synced=True/Fine"), READY),
+        (conditions("Synced=True/Other"), "waiting Synced is True (Fine)."),
+        (conditions("Synced=True, Healthy=True"), "waiting It has no condition Healthy yet."),
+        (when("self.status.phase == 'Done'"), READY),
+        (when("self.status.count >= 3 && self.metadata.name.startsWith('a')"), READY),
+        (when("self.status.count > 3"), "waiting `self.status.count > 3` is not true yet."),
+        (
+            when("has(self.status.none) && self.status.none"),
+            "waiting `has(self.status.none) && self.status.none` is not true yet.",
+        ),
+        (when("self.status.count"), "failed `self.status.count` is neither true nor false."),
+    ];
+    for (annotations, expect) in rows {
+        assert_eq!(
+            told("example.com/v1", "Widget", annotations.clone(), json!({}), status("Done")),
+            expect,
+            "{annotations}"
+        );
+    }
+    let missing = told("example.com/v1", "Widget", when("self.status.none == 1"), json!({}), status("Done"));
+    assert!(missing.starts_with("waiting `self.status.none == 1` cannot be told yet"), "{missing}");
+    let both = json!({"knoll.dev/ready-when": "self.status.phase == 'Done'", "knoll.dev/conditions": "Synced=False"});
+    assert_eq!(told("example.com/v1", "Widget", both, json!({}), status("Done")), "waiting Synced is True (Fine).");
+}
+
+#[test]
+fn what_cannot_be_understood_is_refused() {
+    let object = |name: &str, text: &str| json!({"metadata": {"annotations": {name: text}}});
+    for text in ["", "Ready", "Ready=Yes", "=True", "Ready=True/"] {
+        assert!(check(&object("knoll.dev/conditions", text)).is_err(), "{text}");
+    }
+    for text in ["self.", "1 +", ")"] {
+        assert!(check(&object("knoll.dev/ready-when", text)).is_err(), "{text}");
+    }
+    assert_eq!(check(&object("knoll.dev/conditions", "A=True/B,C=False")), Ok(()));
+    assert_eq!(check(&object("knoll.dev/ready-when", "self.status.a.exists(x, x.b == 1)")), Ok(()));
+}
+
+#[test]
+fn the_pods_of_a_workload_say_what_is_wrong() {
+    let pod = |name: &str, created: &str, container: Value| json!({"metadata": {"name": name, "creationTimestamp": created}, "status": {"containerStatuses": [container]}});
+    let waiting = |reason: &str, message: &str| json!({"name": "c", "ready": false, "state": {"waiting": {"reason": reason, "message": message}}});
+    let crashed = json!({
+        "name": "c", "ready": false, "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+        "lastState": {"terminated": {"exitCode": 3}},
+    });
+    let pulls = pod("new", "2", waiting("ImagePullBackOff", "no such image"));
+    let expect = |message: &str, log_of: Option<(&str, &str)>| {
+        let log_of = log_of.map(|(pod, container)| (pod.to_owned(), container.to_owned()));
+        Some(Trouble { message: message.to_owned(), log_of })
+    };
+    assert_eq!(
+        trouble(std::slice::from_ref(&pulls)),
+        expect("Pod new, container c: ImagePullBackOff: no such image.", None)
+    );
+    let old = pod("old", "1", crashed);
+    assert_eq!(
+        trouble(std::slice::from_ref(&old)),
+        expect("Pod old, container c: CrashLoopBackOff, it ended with 3.", Some(("old", "c")))
+    );
+    assert_eq!(trouble(&[old, pulls]).map(|trouble| trouble.log_of), Some(None), "the newest counts");
+    assert_eq!(trouble(&[pod("new", "1", waiting("ContainerCreating", ""))]), None);
+    let unplaced = json!({"metadata": {"name": "p"}, "status": {"conditions": [said("PodScheduled", "False", "Unschedulable", "no room")]}});
+    assert_eq!(trouble(&[unplaced]), expect("Pod p: PodScheduled is False (Unschedulable): no room.", None));
+}

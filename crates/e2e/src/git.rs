@@ -1,0 +1,100 @@
+//! Repositories, and servers that give them away as those of the world do: git's own `http-backend` with a password, with
+//! and without TLS, and the ssh server of this machine.
+
+mod http;
+mod sshd;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+pub use http::HttpServer;
+pub use sshd::Sshd;
+use tempfile::TempDir;
+
+use crate::Said;
+
+/// Whom the servers let in.
+pub const USER: &str = "reader";
+/// With this.
+pub const PASSWORD: &str = "hunter2";
+
+/// A folder of repositories, and where their commits are made.
+#[derive(Debug)]
+pub struct Repositories {
+    home: TempDir,
+}
+
+impl Default for Repositories {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Repositories {
+    /// An empty folder.
+    ///
+    /// # Panics
+    /// When there is no room for it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { home: TempDir::new().unwrap() }
+    }
+
+    /// The folder of the bare repositories, as servers know it.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        self.home.path().join("bare")
+    }
+
+    /// Makes a repository of this name; its branch is `main`.
+    pub fn create(&self, name: &str) {
+        let (bare, work) = (self.root().join(name), self.work(name));
+        let _ = self.git(&["init", "--quiet", "--bare", "--initial-branch=main", &bare.to_string_lossy()]);
+        let _ = self.git(&["clone", "--quiet", &bare.to_string_lossy(), &work.to_string_lossy()]);
+    }
+
+    /// Commits files to the branch that is checked out, pushes them, and returns the hash of the commit.
+    ///
+    /// # Panics
+    /// When git refuses.
+    pub fn commit(&self, name: &str, files: &[(&str, &str)]) -> String {
+        let work = self.work(name);
+        for (path, text) in files {
+            let path = work.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        self.commit_all(name)
+    }
+
+    /// Commits what lies in the working folder.
+    pub fn commit_all(&self, name: &str) -> String {
+        self.in_work(name, &["add", "--all"]);
+        self.in_work(name, &["commit", "--quiet", "--message", "a change"]);
+        self.in_work(name, &["push", "--quiet", "origin", "HEAD"]);
+        self.in_work(name, &["rev-parse", "HEAD"]).trim().to_owned()
+    }
+
+    /// Calls git where the commits of a repository are made.
+    pub fn in_work(&self, name: &str, words: &[&str]) -> String {
+        let work = self.work(name);
+        self.git(&[&["-C", &work.to_string_lossy()], words].concat())
+    }
+
+    /// Where the commits of a repository are made.
+    #[must_use]
+    pub fn work(&self, name: &str) -> PathBuf {
+        self.home.path().join("work").join(name.trim_end_matches(".git"))
+    }
+
+    fn git(&self, words: &[&str]) -> String {
+        let mut git = Command::new("git");
+        // Nothing of the one who runs the tests decides about them.
+        git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+        for who in ["AUTHOR", "COMMITTER"] {
+            git.env(format!("GIT_{who}_NAME"), "A Test").env(format!("GIT_{who}_EMAIL"), "test@example.com");
+        }
+        git.args(["-c", "protocol.file.allow=always", "-c", "init.defaultBranch=main"]);
+        Said::by(git.args(words), "").ok()
+    }
+}

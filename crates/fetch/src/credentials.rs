@@ -1,0 +1,102 @@
+//! What a Secret says about who asks.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use k8s_openapi::ByteString;
+
+/// Who asks, and whom to believe. Nothing of it is ever printed.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    /// A name, for passwords and for ssh.
+    pub username: Option<String>,
+    /// A password, or what opens `identity`.
+    pub password: Option<String>,
+    /// A token that is sent as it is.
+    pub token: Option<String>,
+    /// A private key of ssh.
+    pub identity: Option<String>,
+    /// The host keys that are believed.
+    pub known_hosts: Option<String>,
+    /// A certificate authority that is believed besides the usual ones.
+    pub ca: Option<String>,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credentials")
+    }
+}
+
+impl Credentials {
+    /// Reads the keys of a Secret: `username`, `password`, `token`, `identity`, `known_hosts`, `ca.crt`; and those of the
+    /// type `kubernetes.io/ssh-auth`: `ssh-privatekey`.
+    #[must_use]
+    pub fn read(data: &BTreeMap<String, ByteString>) -> Self {
+        let text = |key: &str| data.get(key).and_then(|value| String::from_utf8(value.0.clone()).ok());
+        // A line break at the end comes from an editor, and is part of no name, password or token.
+        let word = |key: &str| text(key).map(|value| value.trim_end_matches(['\r', '\n']).to_owned());
+        Self {
+            username: word("username"),
+            password: word("password"),
+            token: word("token"),
+            identity: text("identity").or_else(|| text("ssh-privatekey")),
+            known_hosts: text("known_hosts"),
+            ca: text("ca.crt"),
+        }
+    }
+
+    /// The value of the header `Authorization`.
+    pub(crate) fn authorization(&self) -> Option<String> {
+        if let Some(token) = &self.token {
+            return Some(format!("Bearer {token}"));
+        }
+        let (name, password) = (self.username.as_deref(), self.password.as_deref()?);
+        Some(format!("Basic {}", BASE64_STANDARD.encode(format!("{}:{password}", name.unwrap_or_default()))))
+    }
+}
+
+/// An address as it may be shown: without a password.
+pub(crate) fn shown(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find('/').unwrap_or(rest.len());
+    match rest[..end].rsplit_once('@') {
+        Some((user, host)) => {
+            let user = user.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}@{host}{}", &rest[end..])
+        }
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let rows = [
+            ("https://me:secret@host/x", "https://me@host/x"),
+            ("https://me:se@cret@host", "https://me@host"),
+            ("https://host/a@b:c", "https://host/a@b:c"),
+            ("git@host:a/b", "git@host:a/b"),
+        ];
+        for (url, expect) in rows {
+            assert_eq!(shown(url), expect);
+        }
+    }
+
+    #[test]
+    fn a_token_comes_before_a_password() {
+        let of = |pairs: &[(&str, &str)]| {
+            let data = pairs.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec())));
+            Credentials::read(&data.collect()).authorization()
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("username", "me")]), None);
+        assert_eq!(of(&[("username", "me"), ("password", "pw\n")]).as_deref(), Some("Basic bWU6cHc="));
+        assert_eq!(of(&[("token", "t"), ("password", "pw")]).as_deref(), Some("Bearer t"));
+        let all = Credentials { password: Some("hunter2".to_owned()), ..Credentials::default() };
+        assert!(!format!("{all:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,109 @@
+//! Git, without git: refs and the files of one commit, over https, ssh, git's own protocol or from a folder.
+
+mod checkout;
+mod http;
+mod remote;
+mod ssh;
+mod submodules;
+
+use std::{path::Path, sync::Arc};
+
+use gix::{ObjectId, protocol::handshake::Ref};
+use knoll_api::source::{GitRef, GitSource};
+use knoll_bundle::{Bundle, pack_at};
+
+use crate::{Credentials, Error, Settings, limits::Limits, module};
+pub(crate) use http::{causes, client, refusal};
+use remote::Remote;
+
+/// What a branch, a tag or a hash stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// The hash of the commit.
+    pub hash: String,
+    /// What to ask the server for: the tag that leads to the commit, or the commit itself.
+    object: ObjectId,
+}
+
+/// The commit that a source stands for now.
+///
+/// # Errors
+/// When the server cannot be asked, or there is no such branch or tag.
+pub async fn newest(source: &GitSource, credentials: &Credentials, settings: Settings) -> Result<Commit, Error> {
+    let remote = Remote::new(&source.url, credentials, settings, Arc::new(Limits::default()))?;
+    let wanted = source.reference.clone().unwrap_or_default();
+    if let Some(hash) = &wanted.commit {
+        return at(&remote, hash);
+    }
+    blocking(move || resolve(&remote, &wanted)).await
+}
+
+/// The bundle of a commit: the module in the source's folder, and the local modules that it refers to.
+///
+/// # Errors
+/// When it cannot be fetched, or there is no module in it.
+pub async fn git(
+    source: &GitSource,
+    commit: &Commit,
+    credentials: &Credentials,
+    settings: Settings,
+) -> Result<Bundle, Error> {
+    let remote = Remote::new(&source.url, credentials, settings, Arc::new(Limits::default()))?;
+    let (commit, source) = (commit.clone(), source.clone());
+    blocking(move || {
+        let folder = tempfile::tempdir()?;
+        let tree = folder.path().join("tree");
+        checkout::into(&remote, commit.object, source.submodules, &tree)?;
+        let of = format!("commit {} of `{}`", commit.hash.get(..12).unwrap_or_default(), remote.shown);
+        bundle(&tree, source.path.as_deref().unwrap_or_default(), &of)
+    })
+    .await
+}
+
+/// The bundle of the module that lies at `path` of a folder that was fetched.
+pub(crate) fn bundle(folder: &Path, path: &str, of: &str) -> Result<Bundle, Error> {
+    let path = path.trim_matches('/');
+    let at = folder.join(path);
+    // A link in what was fetched must not lead out of it.
+    let real = at.canonicalize().ok().filter(|real| folder.canonicalize().is_ok_and(|folder| real.starts_with(folder)));
+    let at = real.filter(|at| module::has_configuration(at)).ok_or_else(|| Error::NoModule {
+        path: if path.is_empty() { ".".to_owned() } else { path.to_owned() },
+        of: of.to_owned(),
+    })?;
+    let module = module::collect(&at, Some(folder), &[])?;
+    Ok(pack_at(&module.files, &module.path)?)
+}
+
+/// The library blocks, so it works on a thread of its own.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(Error::Disk(std::io::Error::other(error))),
+    }
+}
+
+fn at(remote: &Remote, hash: &str) -> Result<Commit, Error> {
+    let object = ObjectId::from_hex(hash.as_bytes())
+        .map_err(|_| Error::NoRef { url: remote.shown.clone(), what: format!("commit `{hash}`") })?;
+    Ok(Commit { hash: hash.to_owned(), object })
+}
+
+fn resolve(remote: &Remote, wanted: &GitRef) -> Result<Commit, Error> {
+    let (name, what) = match (&wanted.branch, &wanted.tag) {
+        (Some(branch), _) => (format!("refs/heads/{branch}"), format!("branch `{branch}`")),
+        (None, Some(tag)) => (format!("refs/tags/{tag}"), format!("tag `{tag}`")),
+        (None, None) => ("HEAD".to_owned(), "default branch: it is empty".to_owned()),
+    };
+    let refs = remote.refs(&name)?;
+    let found = refs.iter().find_map(|found| of_ref(found, &name));
+    found.ok_or_else(|| Error::NoRef { url: remote.shown.clone(), what })
+}
+
+fn of_ref(found: &Ref, wanted: &str) -> Option<Commit> {
+    let (name, object, peeled) = found.unpack();
+    let object = object?.to_owned();
+    let hash = peeled.map_or(object, ToOwned::to_owned).to_string();
+    (name == wanted).then_some(Commit { hash, object })
+}

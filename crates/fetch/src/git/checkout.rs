@@ -1,0 +1,145 @@
+//! The files of one commit, in a folder.
+//!
+//! A repository comes from whoever wrote it, so nothing in it is trusted: names that lead elsewhere are refused, everything
+//! is written where nothing was before, and links come last, so that no file is ever written through one.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    os::unix::fs::{OpenOptionsExt, symlink},
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
+
+use gix::{
+    ObjectId, Repository,
+    objs::tree::EntryKind,
+    remote::{Direction, fetch::Shallow},
+};
+
+use super::{remote::Remote, submodules};
+use crate::Error;
+
+/// How deep folders are nested at most.
+const DEEPEST: usize = 64;
+
+/// Fetches a commit, or the tag that leads to it, and writes its files into `folder`, which is made.
+pub(super) fn into(remote: &Remote, object: ObjectId, with_submodules: bool, folder: &Path) -> Result<(), Error> {
+    let home = tempfile::tempdir()?;
+    let repository = match remote.folder() {
+        Some(folder) => {
+            gix::open_opts(folder, gix::open::Options::isolated()).map_err(|error| remote.failed(&error))?
+        }
+        None => fetch(remote, object, home.path())?,
+    };
+    let mut found = Found { links: Vec::new(), submodules: Vec::new() };
+    let tree = root(&repository, object)
+        .ok_or_else(|| Error::NoRef { url: remote.shown.clone(), what: format!("commit `{object}`") })?;
+    write(remote, &repository, tree, folder, Path::new(""), &mut found)?;
+    // Links that submodules are written below would lead elsewhere; they are made after all files.
+    if with_submodules {
+        submodules::into(remote, folder, &found.submodules)?;
+    }
+    for (path, target) in found.links {
+        symlink(target, path)?;
+    }
+    Ok(())
+}
+
+/// The tree of a commit, or of the commit that a tag leads to.
+fn root(repository: &Repository, object: ObjectId) -> Option<ObjectId> {
+    Some(repository.find_object(object).ok()?.peel_to_tree().ok()?.id)
+}
+
+/// Fetches that object alone; where a server gives only what branches and tags point to, all of them.
+fn fetch(remote: &Remote, object: ObjectId, home: &Path) -> Result<Repository, Error> {
+    let failed = |error: &dyn std::fmt::Display| remote.failed(&error.to_string());
+    let alone = home.join("alone");
+    let first = receive(remote, &[format!("{object}:refs/knoll/wanted")], true, &alone);
+    if let Ok(repository) = first
+        && root(&repository, object).is_some()
+    {
+        return Ok(repository);
+    }
+    let all = ["+refs/heads/*:refs/heads/*".to_owned(), "+refs/tags/*:refs/tags/*".to_owned()];
+    let repository = receive(remote, &all, false, &home.join("all")).map_err(|error| failed(&error))?;
+    Ok(repository)
+}
+
+fn receive(remote: &Remote, specs: &[String], shallow: bool, folder: &Path) -> Result<Repository, Error> {
+    let failed = |error: gix::Error| remote.failed(&error);
+    let options = gix::open::Options::isolated();
+    let repository = gix::ThreadSafeRepository::init_opts(folder, gix::create::Kind::Bare, Default::default(), options)
+        .map_err(failed)?
+        .to_thread_local();
+    let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+    let from = repository
+        .remote_at(remote.url.clone())
+        .and_then(|from| from.with_refspecs(specs, Direction::Fetch))
+        .map_err(failed)?
+        .with_fetch_tags(gix::remote::fetch::Tags::None);
+    let connection = from.to_connection_with_transport(remote.connect()?).with_credentials(|_| Ok(None));
+    let depth = if shallow { Shallow::DepthAtRemote(std::num::NonZeroU32::MIN) } else { Shallow::NoChange };
+    connection
+        .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())
+        .map_err(failed)?
+        .with_shallow(depth)
+        .receive(gix::progress::Discard, &AtomicBool::new(false))
+        .map_err(failed)?;
+    Ok(repository)
+}
+
+/// What is written after the files.
+struct Found {
+    links: Vec<(PathBuf, PathBuf)>,
+    submodules: Vec<(PathBuf, ObjectId)>,
+}
+
+fn write(
+    remote: &Remote,
+    repository: &Repository,
+    tree: ObjectId,
+    folder: &Path,
+    below: &Path,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let failed = |error: gix::Error| remote.failed(&error);
+    let odd = |name: &str| Error::Refused {
+        url: remote.shown.clone(),
+        why: format!("it has a file `{name}`, whose name leads elsewhere"),
+    };
+    if below.components().count() > DEEPEST {
+        return Err(odd(&below.display().to_string()));
+    }
+    let here = folder.join(below);
+    fs::create_dir(&here)?;
+    let tree = repository.find_tree(tree).map_err(failed)?;
+    for entry in tree.iter() {
+        let entry = entry.map_err(failed)?;
+        let name = entry.filename().to_string();
+        if name.is_empty() || name.contains(['/', '\0']) || name == "." || name == ".." || is_git(&name) {
+            return Err(odd(&below.join(&name).display().to_string()));
+        }
+        let (path, id) = (here.join(&name), entry.object_id());
+        match entry.mode().kind() {
+            EntryKind::Tree => write(remote, repository, id, folder, &below.join(&name), found)?,
+            EntryKind::Commit => found.submodules.push((below.join(&name), id)),
+            kind @ (EntryKind::Blob | EntryKind::BlobExecutable | EntryKind::Link) => {
+                let blob = repository.find_object(id).map_err(failed)?;
+                remote.limits.take(&remote.shown, blob.data.len())?;
+                if kind == EntryKind::Link {
+                    found.links.push((path, String::from_utf8_lossy(&blob.data).into_owned().into()));
+                    continue;
+                }
+                let mode = if kind == EntryKind::BlobExecutable { 0o755 } else { 0o644 };
+                OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(&blob.data)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a name is that of git's own folder, in any case.
+fn is_git(name: &str) -> bool {
+    name.eq_ignore_ascii_case(".git")
+}

@@ -1,0 +1,232 @@
+//! Git from real servers on loopback: git's `http-backend` with a password, with and without TLS, and sshd.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use knoll_api::source::{GitRef, GitSource};
+use knoll_bundle::{Bundle, unpack};
+use knoll_e2e::git::{HttpServer, PASSWORD, Repositories, Sshd, USER};
+use knoll_fetch::{Credentials, Error, Settings};
+
+const MAIN: &str = "module \"shared\" { source = \"../shared\" }\n";
+
+fn setup() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+fn with_password() -> Credentials {
+    Credentials { username: Some(USER.to_owned()), password: Some(PASSWORD.to_owned()), ..Credentials::default() }
+}
+
+fn source(url: String, reference: Option<GitRef>, path: &str) -> GitSource {
+    let path = (!path.is_empty()).then(|| path.to_owned());
+    GitSource { url, reference, path, ..GitSource::default() }
+}
+
+fn branch(name: &str) -> Option<GitRef> {
+    Some(GitRef { branch: Some(name.to_owned()), ..GitRef::default() })
+}
+
+async fn fetch(source: &GitSource, credentials: &Credentials) -> Result<(String, Bundle), Error> {
+    let settings = Settings::default();
+    let commit = knoll_fetch::newest(source, credentials, settings).await?;
+    Ok((commit.hash.clone(), knoll_fetch::git(source, &commit, credentials, settings).await?))
+}
+
+/// The files of a bundle, by their paths.
+fn files(bundle: &Bundle) -> BTreeMap<String, String> {
+    let folder = tempfile::tempdir().unwrap();
+    unpack(&bundle.bytes, folder.path(), |_| true).unwrap();
+    let mut found = BTreeMap::new();
+    let mut open = vec![folder.path().to_owned()];
+    while let Some(at) = open.pop() {
+        for entry in std::fs::read_dir(at).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                open.push(entry.path());
+            } else {
+                let name = entry.path().strip_prefix(folder.path()).unwrap().display().to_string();
+                found.insert(name, std::fs::read_to_string(entry.path()).unwrap());
+            }
+        }
+    }
+    found
+}
+
+fn names(bundle: &Bundle) -> Vec<String> {
+    files(bundle).into_keys().collect()
+}
+
+/// A repository with a module, a module beside it, and what is of no interest.
+fn repository() -> (Repositories, [String; 2]) {
+    let repositories = Repositories::new();
+    repositories.create("infra.git");
+    let first = repositories.commit(
+        "infra.git",
+        &[("net/main.tf", MAIN), ("shared/main.tf", ""), ("elsewhere/main.tf", ""), ("README.md", "hello")],
+    );
+    repositories.in_work("infra.git", &["tag", "--annotate", "v1", "--message", "the first"]);
+    repositories.in_work("infra.git", &["tag", "light"]);
+    repositories.in_work("infra.git", &["push", "--quiet", "--tags"]);
+    let second = repositories.commit("infra.git", &[("net/more.tf", "# more\n")]);
+    (repositories, [first, second])
+}
+
+#[tokio::test]
+async fn branches_tags_and_commits_over_http_with_a_password() {
+    setup();
+    let (repositories, [first, second]) = repository();
+    let server = HttpServer::start(&repositories).await;
+    let url = server.url("infra.git");
+    let tag = |name: &str| Some(GitRef { tag: Some(name.to_owned()), ..GitRef::default() });
+    let at = |hash: &str| Some(GitRef { commit: Some(hash.to_owned()), ..GitRef::default() });
+    let with_more = [".knoll-module", "net/main.tf", "net/more.tf", "shared/main.tf"];
+    let without = [".knoll-module", "net/main.tf", "shared/main.tf"];
+    let rows: [(_, &String, &[&str]); 6] = [
+        (None, &second, &with_more),
+        (branch("main"), &second, &with_more),
+        (tag("v1"), &first, &without),
+        (tag("light"), &first, &without),
+        // Not the newest of anything.
+        (at(&first), &first, &without),
+        (at(&second), &second, &with_more),
+    ];
+    let mut digests = Vec::new();
+    for (reference, expect, expected) in rows {
+        let (commit, bundle) = fetch(&source(url.clone(), reference.clone(), "net"), &with_password()).await.unwrap();
+        assert_eq!(
+            (&commit, names(&bundle)),
+            (expect, expected.iter().map(|n| (*n).to_owned()).collect()),
+            "{reference:?}"
+        );
+        digests.push(bundle.digest);
+    }
+    assert_eq!(digests[2], digests[4], "the same files are the same bundle");
+
+    // A commit that does not touch the module is the same bundle too.
+    repositories.commit("infra.git", &[("elsewhere/main.tf", "# changed")]);
+    let (commit, bundle) = fetch(&source(url.clone(), None, "net"), &with_password()).await.unwrap();
+    assert_ne!(commit, second);
+    assert_eq!(bundle.digest, digests[0]);
+
+    let refused = |source: GitSource, credentials: Credentials| async move {
+        fetch(&source, &credentials).await.unwrap_err().to_string()
+    };
+    let said = refused(source(url.clone(), branch("gone"), "net"), with_password()).await;
+    assert_eq!(said, format!("`{url}` has no branch `gone`; correct the source's `ref`"));
+    let said = refused(source(url.clone(), at(&"0".repeat(40)), "net"), with_password()).await;
+    assert!(said.contains("has no commit `0000"), "{said}");
+    let said = refused(source(url.clone(), None, "nowhere"), with_password()).await;
+    assert!(said.contains("file in `nowhere` of commit ") && said.contains("`path`"), "{said}");
+    let said = refused(source(server.url("other.git"), None, ""), with_password()).await;
+    assert!(said.contains("other.git` refuses: there is nothing at this address (404"), "{said}");
+    let said = refused(source(url.clone(), None, ""), Credentials::default()).await;
+    assert!(said.contains("it wants credentials (401") && said.contains("secretRef"), "{said}");
+    let wrong = Credentials { password: Some("guess".to_owned()), ..with_password() };
+    let said = refused(source(url, None, ""), wrong).await;
+    assert!(said.contains("does not accept the credentials") && !said.contains("guess"), "{said}");
+    let port = server.port;
+    drop(server);
+    let said = refused(source(format!("http://127.0.0.1:{port}/infra.git"), None, ""), with_password()).await;
+    assert!(said.contains("cannot be reached"), "{said}");
+}
+
+#[tokio::test]
+async fn https_believes_the_authority_of_the_secret_and_no_other() {
+    setup();
+    let (repositories, [_, second]) = repository();
+    let server = HttpServer::start_tls(&repositories).await;
+    let of = source(server.url("infra.git"), None, "net");
+    let known = Credentials { ca: server.ca.clone(), ..with_password() };
+    assert_eq!(fetch(&of, &known).await.unwrap().0, second);
+    let said = fetch(&of, &with_password()).await.unwrap_err().to_string();
+    assert!(said.contains("cannot be reached") && said.contains("certificate"), "{said}");
+    let broken = Credentials {
+        ca: Some("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n".to_owned()),
+        ..with_password()
+    };
+    let said = fetch(&of, &broken).await.unwrap_err().to_string();
+    assert!(said.contains("ca.crt"), "{said}");
+}
+
+#[tokio::test]
+async fn ssh_with_a_key_and_known_hosts() {
+    setup();
+    let (repositories, [first, second]) = repository();
+    // The newer protocol, and what servers speak that do not let it through.
+    for newer in [true, false] {
+        let sshd = Sshd::start(newer);
+        let url = sshd.url(&repositories.root(), "infra.git");
+        let with = |identity: &str, host: &str| Credentials {
+            identity: Some(sshd.file(identity)),
+            known_hosts: Some(sshd.known_hosts(host)),
+            ..Credentials::default()
+        };
+        let of = source(url.clone(), branch("main"), "net");
+        for identity in ["identity", "rsa"] {
+            let (commit, bundle) = fetch(&of, &with(identity, "host")).await.unwrap();
+            assert_eq!((commit.as_str(), names(&bundle).len()), (second.as_str(), 4), "{newer} {identity}");
+        }
+        // Not the newest of anything, which an older server gives away only with everything else.
+        let older = source(url.clone(), Some(GitRef { commit: Some(first.clone()), ..GitRef::default() }), "net");
+        assert_eq!(names(&fetch(&older, &with("identity", "host")).await.unwrap().1).len(), 3, "{newer}");
+        let tagged = source(url.clone(), Some(GitRef { tag: Some("v1".to_owned()), ..GitRef::default() }), "net");
+        assert_eq!(fetch(&tagged, &with("identity", "host")).await.unwrap().0, first, "{newer}");
+
+        let said = fetch(&of, &with("identity", "other")).await.unwrap_err().to_string();
+        assert!(said.contains("shows another host key than `known_hosts`"), "{said}");
+        let said = fetch(&of, &with("stranger", "host")).await.unwrap_err().to_string();
+        assert!(said.contains("does not let") && said.contains("`identity`"), "{said}");
+        let nobody =
+            Credentials { known_hosts: Some("example.com ssh-ed25519 AAAA".to_owned()), ..with("identity", "host") };
+        let said = fetch(&of, &nobody).await.unwrap_err().to_string();
+        assert!(said.contains(&format!("ssh-keyscan -p {} 127.0.0.1", sshd.port)), "{said}");
+        let gone = source(sshd.url(&repositories.root(), "gone.git"), None, "");
+        let said = fetch(&gone, &with("identity", "host")).await.unwrap_err().to_string();
+        assert!(said.contains("refuses") && said.contains("gone.git"), "{said}");
+        let said = fetch(&of, &Credentials::default()).await.unwrap_err().to_string();
+        assert!(said.contains("there is no key"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn submodules_come_along_when_they_are_asked_for() {
+    setup();
+    let (repositories, _) = repository();
+    repositories.create("parts.git");
+    repositories.commit("parts.git", &[("vpc/main.tf", "# vpc\n")]);
+    repositories.create("live.git");
+    repositories.commit("live.git", &[("main.tf", "module \"vpc\" { source = \"./parts/vpc\" }\n")]);
+    let parts = repositories.root().join("parts.git");
+    repositories.in_work("live.git", &["submodule", "--quiet", "add", &parts.to_string_lossy(), "parts"]);
+    repositories.in_work("live.git", &["config", "--file", ".gitmodules", "submodule.parts.url", "../parts.git"]);
+    repositories.commit_all("live.git");
+    let server = HttpServer::start(&repositories).await;
+    let mut of = source(server.url("live.git"), None, "");
+    assert_eq!(names(&fetch(&of, &with_password()).await.unwrap().1), [".gitmodules", "main.tf"]);
+    of.submodules = true;
+    let bundle = fetch(&of, &with_password()).await.unwrap().1;
+    assert_eq!(names(&bundle), [".gitmodules", "main.tf", "parts/vpc/main.tf"]);
+}
+
+#[tokio::test]
+async fn links_that_lead_out_and_local_repositories_stay_where_they_are() {
+    setup();
+    let (repositories, _) = repository();
+    std::os::unix::fs::symlink("/etc", repositories.work("infra.git").join("net/away")).unwrap();
+    std::os::unix::fs::symlink("/etc", repositories.work("infra.git").join("etc")).unwrap();
+    let newest = repositories.commit_all("infra.git");
+    let server = HttpServer::start(&repositories).await;
+    let (_, bundle) = fetch(&source(server.url("infra.git"), None, "net"), &with_password()).await.unwrap();
+    assert!(names(&bundle).iter().all(|name| !name.contains("away")), "{:?}", names(&bundle));
+    let said = fetch(&source(server.url("infra.git"), None, "etc"), &with_password()).await.unwrap_err().to_string();
+    assert!(said.contains("file in `etc`"), "{said}");
+
+    let local = source(format!("file://{}", repositories.root().join("infra.git").display()), branch("main"), "net");
+    let said = fetch(&local, &Credentials::default()).await.unwrap_err().to_string();
+    assert!(said.contains("--local-sources"), "{said}");
+    let settings = Settings { local: true };
+    let commit = knoll_fetch::newest(&local, &Credentials::default(), settings).await.unwrap();
+    assert_eq!(commit.hash, newest);
+    let again = knoll_fetch::git(&local, &commit, &Credentials::default(), settings).await.unwrap();
+    assert_eq!(again.digest, bundle.digest);
+}

@@ -1,0 +1,303 @@
+//! The objects of Atoms: any kind, read and written with the rights of the Atom's service account.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use http::{HeaderValue, Request};
+use knoll_api::{Atom, atom::ObjectKey, names::reason};
+use knoll_core::status::Cause;
+use kube::{
+    Client, Resource, ResourceExt,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GetParams, ListParams, Patch, PatchParams, Preconditions,
+        ValidationDirective,
+    },
+    client::Body,
+};
+use serde_json::Value;
+
+use crate::controller::{Error, code};
+
+/// How many requests of one Atom are under way at a time.
+const AT_ONCE: usize = 16;
+
+/// From how many objects of a kind on one list is better than one request each.
+const LISTED: usize = 8;
+
+/// Does all of it, some at a time, and returns what came of it in its order.
+pub async fn some_at_a_time<'a, T>(work: impl Iterator<Item = BoxFuture<'a, T>>) -> Vec<T> {
+    let work: Vec<BoxFuture<'a, T>> = work.collect();
+    stream::iter(work).buffered(AT_ONCE).collect().await
+}
+
+/// A kind, as the cluster knows it.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    /// How it is addressed.
+    pub resource: ApiResource,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+}
+
+/// The kinds that the cluster has, as far as somebody asked for them.
+#[derive(Debug, Default)]
+pub struct Kinds {
+    known: Mutex<HashMap<String, Vec<Kind>>>,
+}
+
+impl Kinds {
+    /// The kind, if the cluster has it. One that is not known is asked for each time: it may have come.
+    pub async fn find(&self, client: &Client, api_version: &str, kind: &str) -> Result<Option<Kind>, Error> {
+        let among = |kinds: &[Kind]| kinds.iter().find(|known| known.resource.kind == kind).cloned();
+        if let Some(found) = self.lock().get(api_version).and_then(|kinds| among(kinds)) {
+            return Ok(Some(found));
+        }
+        let listed = match api_version.split_once('/') {
+            Some(_) => client.list_api_group_resources(api_version).await,
+            None => client.list_core_api_resources(api_version).await,
+        };
+        let listed = match listed {
+            Ok(listed) => listed,
+            Err(error) if code(&error) == Some(404) => return Ok(None),
+            Err(error) => return Err(Error::api("cannot ask for the kinds of the cluster")(error)),
+        };
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let whole = listed.resources.into_iter().filter(|resource| !resource.name.contains('/'));
+        let kinds: Vec<Kind> = whole
+            .map(|resource| Kind {
+                resource: ApiResource {
+                    group: group.to_owned(),
+                    version: version.to_owned(),
+                    api_version: api_version.to_owned(),
+                    kind: resource.kind,
+                    plural: resource.name,
+                },
+                namespaced: resource.namespaced,
+            })
+            .collect();
+        let found = among(&kinds);
+        self.lock().insert(api_version.to_owned(), kinds);
+        Ok(found)
+    }
+
+    /// Forgets what is known: definitions have changed.
+    pub fn forget(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<Kind>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The way to the objects of one Atom.
+pub struct Objects<'a> {
+    client: Client,
+    /// The operator's own client, for what every account may know.
+    own: &'a Client,
+    kinds: &'a Kinds,
+}
+
+/// Why something could not be done to an object.
+pub enum Halt {
+    /// It cannot be done, now or later.
+    Refused(Cause),
+    /// It may be possible later.
+    Later(String),
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::Later(error.to_string())
+    }
+}
+
+impl<'a> Objects<'a> {
+    /// With the rights that the Atom asks for.
+    pub fn of(atom: &Atom, client: &'a Client, kinds: &'a Kinds) -> Self {
+        let namespace = atom.namespace().unwrap_or_default();
+        let acting = match &atom.spec.service_account_name {
+            Some(name) => acting_as(client, &namespace, name),
+            None => client.clone(),
+        };
+        Self { client: acting, own: client, kinds }
+    }
+
+    /// The client with the Atom's rights.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The kind of an object.
+    pub async fn kind(&self, key: &ObjectKey) -> Result<Option<Kind>, Error> {
+        self.kinds.find(self.own, &key.api_version, &key.kind).await
+    }
+
+    /// Forgets which kinds there are.
+    pub fn forget_kinds(&self) {
+        self.kinds.forget();
+    }
+
+    /// An object as it is; none when it is not there, or its kind is not.
+    pub async fn get(&self, key: &ObjectKey) -> Result<Option<Value>, Error> {
+        let Some(kind) = self.kind(key).await? else { return Ok(None) };
+        let request = request(&kind, key).get(&key.name, &GetParams::default());
+        match self.send(request).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if code(&error) == Some(404) => Ok(None),
+            Err(error) => Err(Error::api("cannot read an object of an Atom")(error)),
+        }
+    }
+
+    /// Those of these objects that are there.
+    pub async fn fetch(&self, keys: &[ObjectKey]) -> Result<HashMap<ObjectKey, Value>, Error> {
+        let mut groups: HashMap<(&str, &str, Option<&str>), Vec<&ObjectKey>> = HashMap::new();
+        for key in keys {
+            let group = (key.api_version.as_str(), key.kind.as_str(), key.namespace.as_deref());
+            groups.entry(group).or_default().push(key);
+        }
+        let mut found = HashMap::new();
+        let mut single: Vec<&ObjectKey> = Vec::new();
+        for group in groups.into_values() {
+            match (group.len() >= LISTED).then(|| self.list(group[0])) {
+                None => single.extend(group),
+                Some(listed) => match listed.await {
+                    Ok(mut listed) => found.extend(
+                        group.into_iter().filter_map(|key| Some((key.clone(), listed.remove(key.name.as_str())?))),
+                    ),
+                    // Whoever may read each may not be allowed to list all.
+                    Err(_) => single.extend(group),
+                },
+            }
+        }
+        let single: Vec<ObjectKey> = single.into_iter().cloned().collect();
+        for (key, object) in single.iter().zip(some_at_a_time(single.iter().map(|key| self.get(key).boxed())).await) {
+            found.extend(object?.map(|object| (key.clone(), object)));
+        }
+        Ok(found)
+    }
+
+    /// All objects of the kind and the namespace of this one, by name.
+    async fn list(&self, like: &ObjectKey) -> Result<HashMap<String, Value>, Error> {
+        let Some(kind) = self.kind(like).await? else { return Ok(HashMap::new()) };
+        let mut all = HashMap::new();
+        let mut page = ListParams::default().limit(500);
+        loop {
+            let failed = Error::api("cannot list objects of an Atom");
+            let mut list: Value = self.send(request(&kind, like).list(&page)).await.map_err(failed)?;
+            let next = list.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) {
+                for mut item in items {
+                    // Items of a list do not say what they are.
+                    item["apiVersion"] = like.api_version.clone().into();
+                    item["kind"] = like.kind.clone().into();
+                    let name = item.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+                    all.insert(name, item);
+                }
+            }
+            if next.is_empty() {
+                return Ok(all);
+            }
+            page = page.continue_token(&next);
+        }
+    }
+
+    /// Applies a configuration, or sees what would come of it.
+    pub async fn apply(
+        &self,
+        key: &ObjectKey,
+        config: &Value,
+        manager: &str,
+        force: bool,
+        dry_run: bool,
+    ) -> Result<Value, Halt> {
+        let Some(kind) = self.kind(key).await? else {
+            return Err(Halt::Later(format!("There is no kind `{}` in `{}` yet.", key.kind, key.api_version)));
+        };
+        let params = PatchParams {
+            dry_run,
+            force,
+            field_manager: Some(manager.to_owned()),
+            field_validation: Some(ValidationDirective::Strict),
+        };
+        let request = request(&kind, key).patch(&key.name, &params, &Patch::Apply(config));
+        self.send(request).await.map_err(|error| halt(key, error))
+    }
+
+    /// Deletes an object if it is still the one of this UID. One that is gone or another is left alone.
+    pub async fn delete(&self, key: &ObjectKey, uid: &str) -> Result<(), Halt> {
+        let Some(kind) = self.kind(key).await? else { return Ok(()) };
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        match self.send(request(&kind, key).delete(&key.name, &params)).await {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+            Err(error) => Err(halt(key, error)),
+        }
+    }
+
+    async fn send(&self, request: Result<Request<Vec<u8>>, kube::core::request::Error>) -> Result<Value, kube::Error> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
+    }
+}
+
+fn request(kind: &Kind, key: &ObjectKey) -> kube::core::Request {
+    kube::core::Request::new(DynamicObject::url_path(&kind.resource, key.namespace.as_deref()))
+}
+
+/// A client that acts as a service account.
+fn acting_as(client: &Client, namespace: &str, account: &str) -> Client {
+    let user = HeaderValue::from_str(&format!("system:serviceaccount:{namespace}:{account}"));
+    let (client, home) = (client.clone(), namespace.to_owned());
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        let client = client.clone();
+        if let Ok(user) = &user {
+            request.headers_mut().insert("impersonate-user", user.clone());
+        }
+        async move { client.send(request).await }
+    });
+    Client::new(service, home)
+}
+
+/// What an answer of the API means to the Atom: whether it can be tried again, and a sentence.
+fn halt(key: &ObjectKey, error: kube::Error) -> Halt {
+    let kube::Error::Api(status) = &error else {
+        return Halt::Later(format!("`{key}`: {error}."));
+    };
+    let message = status.message.trim_end_matches('.');
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    let conflicts: Vec<_> = causes.iter().filter(|cause| cause.reason == "FieldManagerConflict").collect();
+    let refused = |reason: &str, message: String| Halt::Refused(Cause::new(reason, message));
+    match status.code {
+        409 if !conflicts.is_empty() => {
+            let named = conflicts.iter().map(|cause| {
+                let manager = cause.message.split('"').nth(1).unwrap_or("somebody else");
+                format!("`{}` belongs to the manager `{manager}`", cause.field)
+            });
+            let named = named.collect::<Vec<_>>().join(", ");
+            refused(
+                reason::FIELD_CONFLICT,
+                format!("`{key}`: {named}. Leave the field out of the template, or set spec.force to take it over."),
+            )
+        }
+        401 | 408 | 409 | 429 => Halt::Later(format!("`{key}`: {message}.")),
+        403 => refused(
+            reason::FORBIDDEN,
+            format!(
+                "`{key}`: {message}. Name a service account that may do so in spec.serviceAccountName, or grant it."
+            ),
+        ),
+        500.. if !message.contains("failed to create typed patch object") => {
+            Halt::Later(format!("`{key}`: {message}."))
+        }
+        _ => refused(reason::TEMPLATE_INVALID, format!("`{key}` is refused by the API: {message}.")),
+    }
+}
+
+/// How soon to look again at something that takes a moment.
+pub const SOON: Duration = Duration::from_millis(300);

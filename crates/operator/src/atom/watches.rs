@@ -1,0 +1,152 @@
+//! Watches of the objects of Atoms whose update or rollback is under way: one a kind and namespace, by the Atom's label,
+//! for as long as somebody waits.
+//!
+//! *Guarantee.* A watch begins with a list that is made after the last write of its stage, so what it has is never older
+//! than that write.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt, channel::mpsc::UnboundedSender};
+use knoll_api::{Atom, atom::ObjectKey, names::label};
+use kube::{
+    Api, ResourceExt,
+    api::DynamicObject,
+    runtime::{
+        WatchStreamExt,
+        reflector::{self, ObjectRef, Store},
+        watcher,
+    },
+};
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use super::objects::Objects;
+
+/// How long the first list may take before each object is asked for instead.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// More kinds and namespaces than that are asked for, not watched.
+const MOST: usize = 64;
+
+type Place = (String, String, Option<String>);
+
+/// All watches.
+#[derive(Debug)]
+pub struct Watches {
+    ask: UnboundedSender<ObjectRef<Atom>>,
+    of: Mutex<HashMap<ObjectRef<Atom>, Watching>>,
+}
+
+#[derive(Debug)]
+struct Watching {
+    /// What they were begun for.
+    stage: String,
+    stores: HashMap<Place, Store<DynamicObject>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Watches {
+    /// None yet; whatever they bring asks for a look at the Atom.
+    pub fn new(ask: UnboundedSender<ObjectRef<Atom>>) -> Self {
+        Self { ask, of: Mutex::default() }
+    }
+
+    /// Ends the watches of an Atom.
+    pub fn end(&self, atom: &Atom) {
+        self.lock().remove(&ObjectRef::from_obj(atom));
+    }
+
+    /// Those of these objects that are there, when all of them are watched.
+    pub async fn read(
+        &self,
+        atom: &Atom,
+        objects: &Objects<'_>,
+        keys: &[ObjectKey],
+    ) -> Option<HashMap<ObjectKey, Value>> {
+        let status = atom.status.as_ref()?;
+        let journal = status.journal.as_ref()?;
+        let stage = format!("{} {:?}", journal.secret_name, journal.stage);
+        let places: BTreeSet<Place> = keys.iter().map(place).collect();
+        if places.len() > MOST {
+            return None;
+        }
+        let known = ObjectRef::from_obj(atom);
+        let begun = self.lock().get(&known).is_some_and(|watching| {
+            watching.stage == stage && places.iter().all(|place| watching.stores.contains_key(place))
+        });
+        if !begun {
+            let watching = self.begin(atom, objects, stage, places).await?;
+            self.lock().insert(known.clone(), watching);
+        }
+        let stores = self.lock().get(&known)?.stores.clone();
+        let filled = async {
+            for store in stores.values() {
+                store.wait_until_ready().await.ok()?;
+            }
+            Some(())
+        };
+        tokio::time::timeout(PATIENCE, filled).await.ok()??;
+        let found = keys.iter().filter_map(|key| {
+            let (_, store) = stores.get_key_value(&place(key))?;
+            let object = store.find(|object| object.metadata.name.as_deref() == Some(key.name.as_str()))?;
+            let mut value = serde_json::to_value(object.as_ref()).ok()?;
+            value["apiVersion"] = key.api_version.clone().into();
+            value["kind"] = key.kind.clone().into();
+            Some((key.clone(), value))
+        });
+        Some(found.collect())
+    }
+
+    async fn begin(
+        &self,
+        atom: &Atom,
+        objects: &Objects<'_>,
+        stage: String,
+        places: BTreeSet<Place>,
+    ) -> Option<Watching> {
+        let config = watcher::Config::default().labels(&format!("{}={}", label::ATOM, atom.name_any()));
+        let mut stores = HashMap::new();
+        let mut tasks = JoinSet::new();
+        for place in places {
+            let (api_version, kind, namespace) = &place;
+            let key = ObjectKey { api_version: api_version.clone(), kind: kind.clone(), ..ObjectKey::default() };
+            let resource = objects.kind(&key).await.ok()??.resource;
+            let api: Api<DynamicObject> = match namespace {
+                Some(namespace) => Api::namespaced_with(objects.client().clone(), namespace, &resource),
+                None => Api::all_with(objects.client().clone(), &resource),
+            };
+            let writer = reflector::store::Writer::<DynamicObject>::new(resource);
+            stores.insert(place, writer.as_reader());
+            let events = watcher(api, config.clone()).default_backoff().modify(|object| {
+                object.managed_fields_mut().clear();
+            });
+            let (ask, atom) = (self.ask.clone(), ObjectRef::from_obj(atom));
+            tasks.spawn(async move {
+                let mut events = std::pin::pin!(reflector::reflector(writer, events));
+                while let Some(event) = events.next().await {
+                    match event {
+                        Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone) => {
+                            // It fails only when the controller has stopped.
+                            let _ = ask.unbounded_send(atom.clone());
+                        }
+                        Ok(_) => {}
+                        Err(error) => tracing::debug!(%atom, %error, "a watch of an Atom's objects was interrupted"),
+                    }
+                }
+            });
+        }
+        Some(Watching { stage, stores, _tasks: tasks })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectRef<Atom>, Watching>> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn place(key: &ObjectKey) -> Place {
+    (key.api_version.clone(), key.kind.clone(), key.namespace.clone())
+}
