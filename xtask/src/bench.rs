@@ -27,6 +27,15 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// `kubectl apply --server-side` beside an Atom on the embedded cluster and on a real one
+    Atom {
+        /// Leaves the real cluster out
+        #[arg(long)]
+        embedded: bool,
+        /// What `knoll-bench atom` is told, such as `--objects 1000`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
     /// Bare terraform beside a Run on the embedded cluster and on a real one
     Run {
         /// Leaves the real cluster out
@@ -47,21 +56,24 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             })?;
             api(&root().join("target/release"), rest)
         }
-        Bench::Run { embedded, rest } => {
-            // The program of the image is the one that is measured on the embedded cluster.
-            let bench = phase("building knoll and its benchmarks", || {
-                image::build_static("knoll", false)?;
-                image::build_static("knoll-bench", false)
-            })?;
-            one_run(bench.parent().context("a program lies in a folder")?, *embedded, rest)
-        }
+        Bench::Atom { embedded, rest } => on_both(&built_static()?, "atom", *embedded, rest),
+        Bench::Run { embedded, rest } => on_both(&built_static()?, "run", *embedded, rest),
     }
 }
 
-/// Measures Runs, on a real cluster too where this machine can have a node.
-fn one_run(built: &Path, embedded_only: bool, rest: &[String]) -> anyhow::Result<()> {
+/// The folder of the programs: the one of the image is the one that is measured on the embedded cluster.
+fn built_static() -> anyhow::Result<PathBuf> {
+    let bench = phase("building knoll and its benchmarks", || {
+        image::build_static("knoll", false)?;
+        image::build_static("knoll-bench", false)
+    })?;
+    Ok(bench.parent().context("a program lies in a folder")?.to_owned())
+}
+
+/// Measures Runs or Atoms, on a real cluster too where this machine can have a node.
+fn on_both(built: &Path, what: &str, embedded_only: bool, rest: &[String]) -> anyhow::Result<()> {
     let mut bench = Command::new(built.join("knoll-bench"));
-    bench.arg("run");
+    bench.arg(what);
     let possible = if embedded_only { Err("it was left out".to_owned()) } else { node_possible() };
     match possible {
         Err(why) => println!("==> NOT MEASURED: the real cluster: {why}"),
@@ -70,7 +82,10 @@ fn one_run(built: &Path, embedded_only: bool, rest: &[String]) -> anyhow::Result
             phase("starting a real cluster with a node", || Up { node: true, ..Up::default() }.run(&place))?;
             phase("loading images", || image::load_for_figures(&place))?;
             real::install(&built.join("knoll"), &place)?;
-            bench.arg("--real").arg(place.kubeconfig()).arg("--audit").arg(place.path("logs/audit.log"));
+            bench.arg("--real").arg(place.kubeconfig());
+            if what == "run" {
+                bench.arg("--audit").arg(place.path("logs/audit.log"));
+            }
         }
     }
     let embedded = phase("starting the embedded cluster", || Embedded::start(built))?;
