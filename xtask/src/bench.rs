@@ -63,11 +63,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         Bench::Run { embedded, rest } => {
             // The program of the image is the one that is measured on the embedded cluster.
-            let bench = phase("building knoll and its benchmarks", || {
-                image::build_static("knoll", false)?;
-                image::build_static("knoll-bench", false)
-            })?;
-            one_run(bench.parent().context("a program lies in a folder")?, *embedded, rest)
+            let built =
+                phase("building knoll and its benchmarks", || image::build_static(&["knoll", "knoll-bench"], false))?;
+            one_run(&built, *embedded, rest)
         }
     }
 }
@@ -82,7 +80,7 @@ fn one_run(built: &Path, embedded_only: bool, rest: &[String]) -> anyhow::Result
         Ok(()) => {
             let place = Place::of(None)?;
             phase("starting a real cluster with a node", || Up { node: true, ..Up::default() }.run(&place))?;
-            phase("loading images", || image::load_for_figures(&place))?;
+            phase("loading images", || image::load_built(&place, &built.join("knoll")))?;
             real::install(&built.join("knoll"), &place)?;
             bench.arg("--real").arg(place.kubeconfig()).arg("--audit").arg(place.path("logs/audit.log"));
         }

@@ -5,7 +5,7 @@ mod cluster;
 
 use cluster::{
     World,
-    atoms::{Life, config_map, documents},
+    atoms::{Life, config_map, documents, hopeless, widgets},
 };
 use knoll_api::atom::AtomPhase;
 use serde_json::json;
@@ -53,4 +53,271 @@ async fn a_version_is_written_and_a_bad_one_is_undone() {
 
     life.delete().await;
     assert_eq!(life.data("a").await, None);
+}
+
+#[tokio::test]
+async fn a_first_version_that_fails_leaves_nothing_behind() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let mut life = Life::new(&world, "web");
+    life.spec = json!({"deadline": "30s", "rollbackDeadline": "20s", "serviceAccountName": "deployer"});
+    life.account("deployer").await;
+    // A namespace, a kind, an object of that kind and one that is hopeless.
+    let objects = [
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+        widgets("1"),
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "shop"}, "spec": {"size": 1}}),
+        hopeless("h"),
+    ];
+    life.version("v1", &documents(&objects)).await;
+    life.wants("v1").await;
+    let failure = life.ends(AtomPhase::Reverted).await.failure.unwrap();
+    assert_eq!(failure.reason, "ObjectFailed", "{}", failure.message);
+    assert_eq!(life.data("h").await, None);
+    assert!(!life.is_there("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com").await);
+    assert!(!life.is_there("/api/v1/namespaces/shop").await);
+
+    // Without the hopeless one all of it comes, and an object of the kind that the schema refuses changes nothing.
+    life.version("v2", &documents(&objects[..3])).await;
+    life.wants("v2").await;
+    life.ends(AtomPhase::Running).await;
+    let widget = "/apis/example.com/v1/namespaces/shop/widgets/w";
+    assert_eq!(life.at(widget).await.unwrap()["spec"], json!({"size": 1}));
+    let mut bad = objects[..3].to_vec();
+    bad[2]["spec"]["size"] = json!("large");
+    bad.push(config_map("new", "1"));
+    life.version("v3", &documents(&bad)).await;
+    life.wants("v3").await;
+    let failure = life.ends(AtomPhase::Reverted).await.failure.unwrap();
+    assert_eq!(failure.reason, "TemplateInvalid");
+    assert!(failure.message.contains("Nothing was written."), "{}", failure.message);
+    assert_eq!(life.data("new").await, None);
+    // A kind and its objects can change together.
+    let mut wider = objects[..3].to_vec();
+    wider[1] = widgets("2");
+    wider[2]["spec"] = json!({"size": 2, "colour": "red"});
+    life.version("v4", &documents(&wider)).await;
+    life.wants("v4").await;
+    life.ends(AtomPhase::Running).await;
+    assert_eq!(life.at(widget).await.unwrap()["spec"], json!({"size": 2, "colour": "red"}));
+    life.delete().await;
+    assert!(!life.is_there("/api/v1/namespaces/shop").await);
+}
+
+#[tokio::test]
+async fn what_others_own_is_left_alone_or_named() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let mut life = Life::new(&world, "web");
+    life.spec = json!({"deadline": "30s", "rollbackDeadline": "20s"});
+    life.version("v1", &documents(&[config_map("a", "1")])).await;
+    life.wants("v1").await;
+    life.ends(AtomPhase::Running).await;
+    life.somebody("autoscaler", "a", json!({"replicas": "5"})).await;
+
+    // A field that the template does not have stays, through an update and through a rollback.
+    life.version("v2", &documents(&[config_map("a", "2"), hopeless("h")])).await;
+    life.wants("v2").await;
+    life.ends(AtomPhase::Reverted).await;
+    assert_eq!(life.data("a").await, Some(json!({"k": "1", "replicas": "5"})));
+
+    // One that it has is a conflict that names object, field and manager.
+    let mut both = config_map("a", "3");
+    both["data"]["replicas"] = "1".into();
+    life.version("v3", &documents(&[both.clone(), config_map("new", "1")])).await;
+    life.wants("v3").await;
+    let failure = life.ends(AtomPhase::Reverted).await.failure.unwrap();
+    assert_eq!(failure.reason, "FieldConflict");
+    for part in ["`ConfigMap default/a`", "`.data.replicas`", "`autoscaler`", "spec.force"] {
+        assert!(failure.message.contains(part), "{part}: {}", failure.message);
+    }
+    assert_eq!(life.data("new").await, None);
+
+    // With force it is taken over, and a rollback gives it back to its owner.
+    life.spec["force"] = json!(true);
+    life.version("v4", &documents(&[both.clone(), hopeless("h")])).await;
+    life.wants("v4").await;
+    life.ends(AtomPhase::Reverted).await;
+    assert_eq!(life.data("a").await, Some(json!({"k": "1", "replicas": "5"})));
+    let managers =
+        life.at("/api/v1/namespaces/default/configmaps/a").await.unwrap()["metadata"]["managedFields"].clone();
+    let owner = managers.as_array().unwrap().iter().find(|entry| entry["manager"] == "autoscaler").unwrap();
+    assert_eq!(owner["fieldsV1"]["f:data"], json!({"f:replicas": {}}));
+    life.version("v5", &documents(&[both])).await;
+    life.wants("v5").await;
+    life.ends(AtomPhase::Running).await;
+    assert_eq!(life.data("a").await, Some(json!({"k": "3", "replicas": "1"})));
+
+    // An object of another Atom is refused, with its owner.
+    let other = Life::new(&world, "other");
+    other.version("o1", &documents(&[config_map("a", "9")])).await;
+    other.wants("o1").await;
+    let failure = other.ends(AtomPhase::Reverted).await.failure.unwrap();
+    assert_eq!(failure.reason, "ObjectConflict");
+    assert!(failure.message.contains("belongs to the Atom `default/web`"), "{}", failure.message);
+
+    // One that nobody's Atom has is taken in, and given back when the update fails.
+    life.somebody("person", "theirs", json!({"x": "1"})).await;
+    other.version("o2", &documents(&[config_map("theirs", "1"), hopeless("h")])).await;
+    other.wants("o2").await;
+    other.ends(AtomPhase::Reverted).await;
+    let theirs = life.at("/api/v1/namespaces/default/configmaps/theirs").await.unwrap();
+    assert_eq!((&theirs["data"], &theirs["metadata"]["labels"]), (&json!({"x": "1"}), &json!(null)));
+}
+
+#[tokio::test]
+async fn an_update_can_be_cancelled_and_superseded_and_is_never_gone_back_to() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let mut life = Life::new(&world, "web");
+    life.spec = json!({"deadline": "60s", "rollbackDeadline": "20s", "historyLimit": 1});
+    let waiting = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "w", "annotations": {"knoll.dev/ready-when": "self.data.k == '9'"}}, "data": {"k": "1"},
+    });
+    life.version("v1", &documents(&[config_map("a", "1")])).await;
+    life.wants("v1").await;
+    life.ends(AtomPhase::Running).await;
+    life.version("v2", &documents(&[config_map("a", "2"), waiting.clone()])).await;
+    life.wants("v2").await;
+    let waits = |atom: &knoll_api::Atom| {
+        atom.status.as_ref().is_some_and(|status| status.objects.iter().any(|object| object.message.is_some()))
+    };
+    let atom = life.until("waits", waits).await;
+    let told = atom.status.unwrap().objects.into_iter().find_map(|object| object.message).unwrap();
+    assert_eq!(told, "`self.data.k == '9'` is not true yet.");
+
+    // A newer version takes its place at once. When that fails, what was last proven comes back.
+    life.version("v3", &documents(&[config_map("a", "3"), config_map("b", "3"), hopeless("h")])).await;
+    life.wants("v3").await;
+    let status = life.ends(AtomPhase::Reverted).await;
+    assert_eq!((status.last_good_version.as_deref(), status.attempts), (Some("v1"), 3));
+    assert_eq!(life.data("a").await, Some(json!({"k": "1"})));
+    for name in ["w", "b", "h"] {
+        assert_eq!(life.data(name).await, None, "{name}");
+    }
+
+    life.version("v4", &documents(&[config_map("a", "4"), waiting])).await;
+    life.wants("v4").await;
+    life.until("waits", waits).await;
+    life.spec["cancel"] = json!(true);
+    life.wants("v4").await;
+    let status = life.ends(AtomPhase::Reverted).await;
+    assert_eq!(status.failure.unwrap().phase, AtomPhase::Cancelled);
+    assert_eq!(life.data("a").await, Some(json!({"k": "1"})));
+
+    // As long as it is cancelled, nothing new is begun; of the old versions one is kept.
+    life.version("v5", &documents(&[config_map("a", "5")])).await;
+    life.wants("v5").await;
+    let stuck = |atom: &knoll_api::Atom| {
+        let status = atom.status.as_ref();
+        status.is_some_and(|status| status.conditions.iter().any(|said| said.message.contains("spec.cancel")))
+    };
+    life.until("says why it waits", stuck).await;
+    life.spec["cancel"] = json!(false);
+    life.wants("v5").await;
+    life.ends(AtomPhase::Running).await;
+    assert_eq!(life.data("a").await, Some(json!({"k": "5"})));
+    assert_eq!(life.versions().await, ["v4", "v5"]);
+}
+
+#[tokio::test]
+async fn inputs_keep_their_types_and_new_ones_give_an_update() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let mut life = Life::new(&world, "web");
+    life.account("deployer").await;
+    life.spec = json!({
+        "deadline": "30s", "serviceAccountName": "deployer",
+        "inputs": [
+            {"name": "size", "configMapKeyRef": {"name": "settings", "key": "k"}, "type": "Number"},
+            {"name": "token", "secretKeyRef": {"name": "secret", "key": "token"}},
+            {"name": "colour", "value": "red"},
+        ],
+    });
+    let widget = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
+        "spec": {"size": "${input.size}", "colour": "${input.colour}-${input.token}"},
+    });
+    life.version("v1", &documents(&[widgets("2"), widget])).await;
+    life.wants("v1").await;
+    let waits = |atom: &knoll_api::Atom| {
+        let status = atom.status.as_ref();
+        status.is_some_and(|status| status.conditions.iter().any(|said| said.reason == "InputsFailed"))
+    };
+    let atom = life.until("says what is missing", waits).await;
+    let message = atom.status.unwrap().conditions[0].message.clone();
+    assert_eq!(
+        message,
+        "The ConfigMap `settings` that the input `size` refers to is not there; create it, or correct the reference."
+    );
+    life.somebody("person", "settings", json!({"k": "3"})).await;
+    life.secret("secret", json!({"token": "a: b\n"})).await;
+    life.ends(AtomPhase::Running).await;
+    let path = "/apis/example.com/v1/namespaces/default/widgets/w";
+    assert_eq!(life.at(path).await.unwrap()["spec"], json!({"size": 3, "colour": "red-a: b\n"}));
+    life.somebody("person", "settings", json!({"k": "4"})).await;
+    let second = |atom: &knoll_api::Atom| {
+        let status = atom.status.as_ref();
+        status.is_some_and(|status| status.attempts == 2 && status.phase == AtomPhase::Running)
+    };
+    life.until("runs with the new input", second).await;
+    assert_eq!(life.at(path).await.unwrap()["spec"]["size"], json!(4));
+    let atom = serde_json::to_string(&life.atom().await).unwrap();
+    assert!(!atom.contains("a: b"), "no value of a Secret is in the status: {atom}");
+}
+
+#[tokio::test]
+async fn a_rollback_that_cannot_be_done_names_what_is_not_back() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let mut life = Life::new(&world, "web");
+    life.spec = json!({"deadline": "30s", "rollbackDeadline": "2s"});
+    life.version("v1", &documents(&[config_map("a", "1")])).await;
+    life.wants("v1").await;
+    life.ends(AtomPhase::Running).await;
+    let mut held = config_map("held", "1");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    life.version("v2", &documents(&[config_map("a", "2"), held.clone(), hopeless("h")])).await;
+    life.wants("v2").await;
+    let status = life.ends(AtomPhase::Failure).await;
+    let said = status.conditions.iter().find(|said| said.type_ == "Stalled").unwrap();
+    assert!(
+        said.message.contains("what is not back: `ConfigMap default/held`: It is still being deleted."),
+        "{}",
+        said.message
+    );
+    assert!(!said.message.contains("`ConfigMap default/a`"), "{}", said.message);
+    assert_eq!(life.data("a").await, Some(json!({"k": "1"})));
+
+    // Once it can go, the next version starts from what was last proven.
+    life.release("held").await;
+    life.version("v3", &documents(&[config_map("a", "3")])).await;
+    life.wants("v3").await;
+    life.ends(AtomPhase::Running).await;
+    assert_eq!(
+        (life.data("a").await, life.data("held").await, life.data("h").await),
+        (Some(json!({"k": "3"})), None, None)
+    );
+
+    // What cannot be changed is refused before anything is written, unless the object says that it may be replaced.
+    let fixed = |value: &str, replace: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "immutable": true, "data": {"k": value},
+            "metadata": {"name": "fixed", "annotations": {"knoll.dev/replace": replace}},
+        })
+    };
+    life.version("v4", &documents(&[config_map("a", "4"), fixed("1", "false")])).await;
+    life.wants("v4").await;
+    life.ends(AtomPhase::Running).await;
+    life.version("v5", &documents(&[config_map("a", "5"), fixed("2", "false")])).await;
+    life.wants("v5").await;
+    let failure = life.ends(AtomPhase::Reverted).await.failure.unwrap();
+    assert_eq!(failure.reason, "Immutable");
+    assert!(failure.message.contains("knoll.dev/replace: \"true\""), "{}", failure.message);
+    assert_eq!(life.data("a").await, Some(json!({"k": "4"})));
+    life.version("v6", &documents(&[config_map("a", "6"), fixed("2", "true")])).await;
+    life.wants("v6").await;
+    life.ends(AtomPhase::Running).await;
+    assert_eq!(life.data("fixed").await, Some(json!({"k": "2"})));
 }

@@ -86,7 +86,8 @@ pub fn extract(object: &Value, fields: &Fields) -> Value {
     for path in fields {
         tree.insert(path);
     }
-    let mut taken = tree.take(object).unwrap_or_else(|| json!({}));
+    // The empty tree stands for all there is below a path, and here nothing is wanted.
+    let mut taken = tree.take(object).filter(|_| !fields.is_empty()).unwrap_or_else(|| json!({}));
     for field in ["apiVersion", "kind"] {
         taken[field] = object[field].clone();
     }
@@ -206,6 +207,9 @@ mod tests {
         });
         assert_eq!(extract(&object, &applied_by(&object, "atom")), expect);
         assert!(applied_by(&object, "hpa").is_empty());
+        let nothing =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"}});
+        assert_eq!(extract(&object, &Fields::new()), nothing);
     }
 
     #[test]

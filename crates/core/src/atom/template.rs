@@ -86,8 +86,8 @@ pub fn typed(name: &str, value: Value, type_: Option<InputType>) -> Result<Value
 /// When one of them is no object.
 pub fn parse(text: &str) -> Result<Vec<Value>, Error> {
     let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::Error };
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| Error::Yaml(error.to_string()))?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|error| Error::Yaml(place(&error.to_string())))?;
     let mut objects = Vec::new();
     for (index, document) in documents.into_iter().enumerate() {
         match document {
@@ -159,6 +159,11 @@ fn is_list(object: &Map<String, Value>) -> bool {
     object.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"))
         && object.get("items").is_some_and(Value::is_array)
         && !object.contains_key("metadata")
+}
+
+/// Where the text is wrong and why, without the text: it may be a Secret's.
+fn place(error: &str) -> String {
+    error.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
 /// Puts the values in; the name of an input that is not there is the error.
@@ -264,14 +269,15 @@ mod tests {
                 "document 2 of the template has no `apiVersion`; every object needs apiVersion, kind and metadata.name",
             ),
             (
-                map("${input.none}"),
+                map("'${input.none}'"),
                 "`ConfigMap ${input.none}` uses `${input.none}`, but the Atom has no input `none`; add it to spec.inputs (there are `name`, `size`, `zones`)",
             ),
         ];
         for (text, expect) in rows {
             assert_eq!(render(&text, &inputs()).unwrap_err().to_string(), expect, "{text}");
         }
-        assert!(matches!(render("a: [", &inputs()), Err(Error::Yaml(_))));
+        let said = render("token: {secret: s3cret", &inputs()).unwrap_err().to_string();
+        assert!(said.starts_with("the template is not valid YAML: line 1") && !said.contains("s3cret"), "{said}");
         assert!(matches!(render("a: 1\na: 2", &inputs()), Err(Error::Yaml(_))));
     }
 

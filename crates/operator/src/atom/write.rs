@@ -43,7 +43,7 @@ pub(super) async fn run(context: &Context, atom: &Atom, objects: &Objects<'_>) -
             journal.entries.iter().filter(|entry| entry.object.is_some() && Wave::of(&entry.key) == wave).collect();
         // What could not be checked before is checked now, all of it before any of it is written.
         let unchecked = entries.iter().filter(|entry| entry.unchecked);
-        each(unchecked.map(|entry| apply(atom, objects, &owner, entry, true).boxed())).await?;
+        each(unchecked.map(|entry| check(atom, objects, &owner, entry).boxed())).await?;
         let known: HashMap<&ObjectKey, Option<String>> =
             status.objects.iter().map(|known| (&known.object, known.uid.clone())).collect();
         let work = entries.iter().map(|entry| {
@@ -94,6 +94,18 @@ async fn each<'a, T>(work: impl Iterator<Item = BoxFuture<'a, Result<T, Halt>>>)
         Some(message) => Err(Halt::Later(message)),
         None => Ok(done),
     }
+}
+
+/// Lets the API check an object whose kind or namespace has just come. It takes the API a moment until a definition that
+/// was changed counts, so a refusal counts only when it stays.
+async fn check(atom: &Atom, objects: &Objects<'_>, owner: &Owner, entry: &Entry) -> Result<(), Halt> {
+    let fine = async {
+        while matches!(apply(atom, objects, owner, entry, true).await, Err(Halt::Refused(_))) {
+            tokio::time::sleep(SOON / 3).await;
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE, fine).await;
+    apply(atom, objects, owner, entry, true).await.map(drop)
 }
 
 /// Writes one object, and returns its UID.

@@ -102,3 +102,86 @@ pub fn config_map(name: &str, value: &str) -> Value {
 pub fn documents(objects: &[Value]) -> String {
     objects.iter().map(|object| format!("---\n{object}\n")).collect()
 }
+
+/// A ConfigMap that says itself that it will never be ready.
+pub fn hopeless(name: &str) -> Value {
+    let mut map = config_map(name, "1");
+    map["metadata"]["annotations"] = json!({"knoll.dev/ready-when": "self.data.k"});
+    map
+}
+
+/// The definition of a kind; its second form has a field more.
+pub fn widgets(form: &str) -> Value {
+    let mut spec = json!({"type": "object", "properties": {"size": {"type": "integer"}}});
+    if form == "2" {
+        spec["properties"]["colour"] = json!({"type": "string"});
+    }
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+            }],
+        },
+    })
+}
+
+impl Life<'_> {
+    /// Another manager's fields of a ConfigMap.
+    pub async fn somebody(&self, manager: &str, name: &str, data: Value) {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+        let params = PatchParams::apply(manager);
+        self.world.api::<ConfigMap>().patch(name, &params, &Patch::Apply(map)).await.unwrap();
+    }
+
+    pub async fn secret(&self, name: &str, data: Value) {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
+        let secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret).unwrap();
+        self.world.api().create(&Default::default(), &secret).await.unwrap();
+    }
+
+    /// A service account that may do everything.
+    pub async fn account(&self, name: &str) {
+        use k8s_openapi::api::{core::v1::ServiceAccount, rbac::v1::ClusterRoleBinding};
+        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        self.world.api().create(&Default::default(), &account).await.unwrap();
+        let binding: ClusterRoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+        }))
+        .unwrap();
+        Api::all(self.world.client.clone()).create(&Default::default(), &binding).await.unwrap();
+    }
+
+    /// What the API has at a path.
+    pub async fn at(&self, path: &str) -> Option<Value> {
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        self.world.client.request(request).await.ok()
+    }
+
+    pub async fn is_there(&self, path: &str) -> bool {
+        self.at(path).await.is_some()
+    }
+
+    pub async fn atom(&self) -> Atom {
+        self.world.api().get(self.name).await.unwrap()
+    }
+
+    pub async fn versions(&self) -> Vec<String> {
+        let list = self.world.api::<AtomVersion>().list(&Default::default()).await.unwrap();
+        list.items.iter().map(ResourceExt::name_any).collect()
+    }
+
+    /// Takes the finalizers of a ConfigMap away.
+    pub async fn release(&self, name: &str) {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        self.world.api::<ConfigMap>().patch(name, &PatchParams::default(), &patch).await.unwrap();
+        let gone = await_condition(self.world.api::<ConfigMap>(), name, |map: Option<&ConfigMap>| map.is_none());
+        tokio::time::timeout(DEADLINE, gone).await.unwrap().unwrap();
+    }
+}

@@ -212,13 +212,14 @@ pub fn approval(name: &str, run: &str, digest: String) -> Approval {
 
 /// A client whose process dies with the answer to its write number `last`: the write is done, the answer is lost.
 ///
-/// Events are not counted: they are told beside the way.
+/// Events are not counted: they are told beside the way. Neither are dry runs: they write nothing.
 pub fn dies_after(client: Client, last: usize, died: CancellationToken) -> Client {
     let count = Arc::new(AtomicUsize::new(0));
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, died, count) = (client.clone(), died.clone(), count.clone());
         async move {
-            let counts = request.method() != Method::GET && !request.uri().path().contains("/events");
+            let dry = request.uri().query().is_some_and(|query| query.contains("dryRun"));
+            let counts = request.method() != Method::GET && !dry && !request.uri().path().contains("/events");
             let number = if counts { count.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
             if number > last {
                 std::future::pending::<()>().await;

@@ -1,0 +1,110 @@
+//! An operator that is killed after any single write of an update or of a rollback is followed by one that comes to the
+//! same end, and nothing is made or deleted once more for it.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod cluster;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use cluster::{
+    Operator, World,
+    atoms::{Life, config_map, documents, hopeless},
+    dies_after,
+};
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use knoll_api::{atom::AtomPhase, names::label};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, WatchEvent, WatchParams},
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// How often each ConfigMap was made and deleted.
+type Counts = Arc<Mutex<BTreeMap<String, (u32, u32)>>>;
+
+async fn count(world: &World, counts: Counts) {
+    let api: Api<ConfigMap> = world.api();
+    let from = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut events = std::pin::pin!(api.watch(&WatchParams::default(), &from).await.unwrap());
+    while let Some(event) = events.try_next().await.unwrap() {
+        let mut counts = counts.lock().unwrap();
+        match event {
+            WatchEvent::Added(map) => counts.entry(map.name_any()).or_default().0 += 1,
+            WatchEvent::Deleted(map) => counts.entry(map.name_any()).or_default().1 += 1,
+            _ => {}
+        }
+    }
+}
+
+/// A ConfigMap that can only be replaced.
+fn fixed(value: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "immutable": true, "data": {"k": value},
+        "metadata": {"name": "fixed", "annotations": {"knoll.dev/replace": "true"}},
+    })
+}
+
+/// What a person does: a first version, an update that prunes and replaces, and one that has to be undone.
+async fn live(world: &World) -> BTreeMap<String, Value> {
+    let mut life = Life::new(world, "web");
+    life.spec = json!({"deadline": "50s", "rollbackDeadline": "50s"});
+    life.version("v1", &documents(&[config_map("a", "1"), config_map("old", "1"), fixed("1")])).await;
+    life.wants("v1").await;
+    life.ends(AtomPhase::Running).await;
+    life.version("v2", &documents(&[config_map("a", "2"), config_map("b", "2"), fixed("2")])).await;
+    life.wants("v2").await;
+    life.ends(AtomPhase::Running).await;
+    life.version("v3", &documents(&[config_map("a", "3"), config_map("c", "3"), fixed("3"), hopeless("hopeless")]))
+        .await;
+    life.wants("v3").await;
+    life.ends(AtomPhase::Reverted).await;
+    let maps = world.api::<ConfigMap>().list(&ListParams::default().labels(label::ATOM)).await.unwrap();
+    let journals = world.api::<Secret>().list_metadata(&ListParams::default().labels(label::ATOM)).await.unwrap();
+    assert!(journals.items.is_empty(), "no journal is left");
+    maps.items.into_iter().map(|map| (map.name_any(), json!(map.data))).collect()
+}
+
+/// Lives the life of an Atom while the operator is killed after its write number `last`; whether it came to that.
+async fn check(last: usize) -> bool {
+    let world = World::start().await;
+    let died = CancellationToken::new();
+    let first = Operator::start(dies_after(world.client.clone(), last, died.clone()));
+    let counts = Counts::default();
+    let followed = async {
+        died.cancelled().await;
+        first.kill().await;
+        let _second = world.operator();
+        std::future::pending::<()>().await;
+    };
+    let end = tokio::select! {
+        end = live(&world) => end,
+        () = followed => unreachable!(),
+        () = count(&world, counts.clone()) => unreachable!(),
+    };
+    let found = |name: &str, value: &str| (name.to_owned(), json!({"k": value}));
+    assert_eq!(end, BTreeMap::from([found("a", "2"), found("b", "2"), found("fixed", "2")]), "after write {last}");
+    let counts = counts.lock().unwrap().clone();
+    let expect =
+        [("a", (1, 0)), ("b", (1, 0)), ("c", (1, 1)), ("fixed", (4, 3)), ("hopeless", (1, 1)), ("old", (1, 1))];
+    let counts: Vec<(&str, (u32, u32))> = counts.iter().map(|(name, counts)| (name.as_str(), *counts)).collect();
+    assert_eq!(counts, expect, "killed after write {last}");
+    died.is_cancelled()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_killed_after_any_write_of_an_atom_is_followed_to_the_same_end() {
+    // Every write of the way, four ways at a time, until one comes to its end undisturbed.
+    for last in (1..).step_by(4) {
+        assert!(last < 200, "an Atom's life takes no more writes than that");
+        let reached = futures::future::join_all((last..last + 4).map(check)).await;
+        if reached.contains(&false) {
+            assert!(last > 40, "an Atom's life takes more writes than that");
+            return;
+        }
+    }
+}
