@@ -30,6 +30,7 @@ use knoll_api::{
 };
 use kube::{Resource, ResourceExt};
 
+pub use deletion::without_namespace;
 pub(crate) use graph::wait_for;
 pub use graph::{Waits, cycle, dependants, needs, unready};
 pub use launch::{owner_annotations, owner_labels, workspace};

@@ -154,6 +154,9 @@ impl Person<'_> {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
+        // In a namespace that goes, nothing can be started any more, so nothing could be destroyed.
+        let orphan = ["annotate", "stacks", "--all", "knoll.dev/force-orphan=yes", "--namespace", &self.name];
+        let _ = self.world.kubectl(&orphan);
         let runs = ["delete", "namespace", &self.name, "--wait=false", "--ignore-not-found"];
         let _ = self.world.kubectl(&runs);
     }

@@ -60,7 +60,7 @@ async fn an_operator_that_comes_to_settled_stacks_writes_nothing() {
     const COUNT: usize = 40;
     let world = World::start().await;
     let stack = |name: &str| -> Stack {
-        let spec = json!({"source": {"inline": {"main.tf": ""}}, "variables": {"name": name}, "outputs": {"secretName": format!("{name}-outputs")}});
+        let spec = json!({"source": {"inline": {"main.tf": format!("# {name}")}}, "variables": {"name": name}, "outputs": {"secretName": format!("{name}-outputs")}});
         serde_json::from_value(
             json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": name}, "spec": spec}),
         )

@@ -79,6 +79,20 @@ pub(super) fn decide(seen: &Observed<'_>, status: StackStatus, unfinished: &[&Ru
     working(seen, status, reason::DESTROY_FAILED, &message, now).at(due)
 }
 
+/// The status of a Stack that cannot be destroyed because its namespace goes as well.
+#[must_use]
+pub fn without_namespace(stack: &Stack, now: Timestamp) -> StackStatus {
+    let mut status = stack.status.clone().unwrap_or_default();
+    let message = format!(
+        "Its namespace is being deleted, so no run can be started that would destroy what it made. To leave everything as it is: kubectl annotate stack {} {}=yes",
+        stack.name_any(),
+        annotation::FORCE_ORPHAN,
+    );
+    let cause = Cause::new(reason::DESTROY_FAILED, message);
+    tell::set(&mut status, stack, StackPhase::Held, Mood::Stuck, &cause, now);
+    status
+}
+
 /// A Run goes on: the one that destroys, or one that was there before.
 fn last_run(seen: &Observed<'_>, mut status: StackStatus, run: &Run, now: Timestamp) -> Decision {
     let name = run.name_any();

@@ -33,11 +33,10 @@ pub(super) fn open(remote: &Remote) -> Result<(Reader, Writer), Error> {
         let _session = session;
         while let Some(message) = answers.wait().await {
             match message {
-                ChannelMsg::Data { data } => {
-                    if sender.send(data).await.is_err() {
-                        return;
-                    }
-                }
+                ChannelMsg::Data { data } => match sender.send(data).await {
+                    Ok(()) => {}
+                    Err(_) => return,
+                },
                 ChannelMsg::ExtendedData { data, .. } => {
                     let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
                     let room = LAST_WORDS.saturating_sub(said.len());

@@ -54,7 +54,11 @@ pub(super) async fn all(
                     return Ok(None);
                 }
             }
-            Action::Start(run) => start(context, stack, run, &namespace).await?,
+            Action::Start(run) => {
+                if !start(context, stack, run, &namespace).await? {
+                    return Ok(Some(stack::without_namespace(stack, context.now())));
+                }
+            }
             Action::Supersede(name) => annotate(context, &namespace, name, annotation::SUPERSEDED).await?,
             Action::Cancel(name) => annotate(context, &namespace, name, annotation::CANCEL).await?,
             Action::ReadOutputs => outputs::read(context, stack, &namespace, &mut status).await?,
@@ -131,7 +135,8 @@ async fn keep(context: &Context, stack: &Stack, seen: &Seen, namespace: &str) ->
     }
 }
 
-async fn start(context: &Context, stack: &Stack, run: &Run, namespace: &str) -> Result<(), Error> {
+/// Creates a Run; false when nothing can be created any more because the namespace goes.
+async fn start(context: &Context, stack: &Stack, run: &Run, namespace: &str) -> Result<bool, Error> {
     let api = context.api::<Run>(namespace);
     let created = match api.create(&PostParams::default(), run).await {
         // Perhaps our own, from an attempt whose answer was lost.
@@ -139,12 +144,19 @@ async fn start(context: &Context, stack: &Stack, run: &Run, namespace: &str) -> 
             let found = api.get_opt(&run.name_any()).await.map_err(Error::api("cannot read a run of a Stack"))?;
             found.filter(|found| is_owned(found, stack))
         }
+        Err(kube::Error::Api(status)) if namespace_goes(&status) => return Ok(false),
         result => Some(result.map_err(Error::api("cannot start a run of a Stack"))?),
     };
     if let Some(run) = created {
         context.started.remember(run);
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Whether the API refuses because the namespace is being deleted.
+fn namespace_goes(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 async fn annotate(context: &Context, namespace: &str, run: &str, with: &str) -> Result<(), Error> {
