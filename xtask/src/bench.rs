@@ -9,7 +9,7 @@ use clap::Subcommand;
 
 use crate::cluster::{ApiServer, Place, Up, node_possible};
 use crate::image;
-use crate::progress::{command, phase, root, status};
+use crate::progress::{phase, status};
 use crate::real;
 
 /// What to measure.
@@ -33,6 +33,15 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// `kubectl apply --server-side` beside an Atom on the embedded cluster and on a real one
+    Atom {
+        /// Leaves the real cluster out
+        #[arg(long)]
+        embedded: bool,
+        /// What `knoll-bench atom` is told, such as `--objects 1000`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
     /// Bare terraform beside a Run on the embedded cluster and on a real one
     Run {
         /// Leaves the real cluster out
@@ -46,34 +55,23 @@ enum Bench {
 
 /// Measures.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    // The program of the image is the one that is measured everywhere.
+    let built = phase("building knoll and its benchmarks", || image::build_static(&["knoll", "knoll-bench"], false))?;
     match &arguments.bench {
+        Bench::Api { rest } => api(&built, rest),
         Bench::Stacks { rest } => {
-            phase("building knoll and its benchmarks", || {
-                command(&["build", "--release", "--package", "knoll", "--package", "knoll-bench", "--bins"])
-            })?;
-            let built = root().join("target/release");
             let mut bench = Command::new(built.join("knoll-bench"));
             status(bench.arg("stacks").arg("--knoll").arg(built.join("knoll")).args(rest))
         }
-        Bench::Api { rest } => {
-            phase("building knoll and its benchmarks", || {
-                command(&["build", "--release", "--package", "knoll", "--package", "knoll-bench", "--bins"])
-            })?;
-            api(&root().join("target/release"), rest)
-        }
-        Bench::Run { embedded, rest } => {
-            // The program of the image is the one that is measured on the embedded cluster.
-            let built =
-                phase("building knoll and its benchmarks", || image::build_static(&["knoll", "knoll-bench"], false))?;
-            one_run(&built, *embedded, rest)
-        }
+        Bench::Atom { embedded, rest } => on_both(&built, "atom", *embedded, rest),
+        Bench::Run { embedded, rest } => on_both(&built, "run", *embedded, rest),
     }
 }
 
-/// Measures Runs, on a real cluster too where this machine can have a node.
-fn one_run(built: &Path, embedded_only: bool, rest: &[String]) -> anyhow::Result<()> {
+/// Measures Runs or Atoms, on a real cluster too where this machine can have a node.
+fn on_both(built: &Path, what: &str, embedded_only: bool, rest: &[String]) -> anyhow::Result<()> {
     let mut bench = Command::new(built.join("knoll-bench"));
-    bench.arg("run");
+    bench.arg(what);
     let possible = if embedded_only { Err("it was left out".to_owned()) } else { node_possible() };
     match possible {
         Err(why) => println!("==> NOT MEASURED: the real cluster: {why}"),
@@ -82,7 +80,10 @@ fn one_run(built: &Path, embedded_only: bool, rest: &[String]) -> anyhow::Result
             phase("starting a real cluster with a node", || Up { node: true, ..Up::default() }.run(&place))?;
             phase("loading images", || image::load_built(&place, &built.join("knoll")))?;
             real::install(&built.join("knoll"), &place)?;
-            bench.arg("--real").arg(place.kubeconfig()).arg("--audit").arg(place.path("logs/audit.log"));
+            bench.arg("--real").arg(place.kubeconfig());
+            if what == "run" {
+                bench.arg("--audit").arg(place.path("logs/audit.log"));
+            }
         }
     }
     let embedded = phase("starting the embedded cluster", || Embedded::start(built))?;

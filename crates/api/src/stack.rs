@@ -97,6 +97,11 @@ pub struct StackSpec {
     /// Starts no runs while true.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
+    /// The Atom in the same namespace that this Stack goes back with: when an update of it that used a new revision of
+    /// the Stack fails, the revision before is applied again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub rollback_with: Option<String>,
 }
 
 impl StackSpec {
@@ -231,6 +236,9 @@ pub struct StackStatus {
     /// The Secret with the variables that are applied; it is kept for the same reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<String>,
+    /// What was applied before it; kept for as long as the Stack may have to go back with an Atom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<Snapshot>,
     /// What a run began to apply and did not finish: parts of it may exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempted: Option<Snapshot>,

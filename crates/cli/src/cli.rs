@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::connect::Connection;
 use crate::run::{ChangeArgs, RunArgs};
 use crate::{
-    cluster, complete, doctor, install, logs, man, operator, run, runner, runs, stack, state, uninstall, version,
+    atom, cluster, complete, doctor, install, logs, man, operator, run, runner, runs, stack, state, uninstall, version,
     workspace,
 };
 
@@ -73,6 +73,8 @@ pub enum Command {
     /// Look at stacks, ask for their runs, let them hold still
     #[command(visible_alias = "stk")]
     Stack(stack::Args),
+    /// Update sets of Kubernetes objects as one transaction
+    Atom(atom::Args),
     /// List runs
     Runs(runs::list::Args),
     /// Look at one run

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
-use knoll_api::{Run, Stack, Workspace};
+use knoll_api::{Atom, Run, Stack, Workspace};
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
@@ -61,6 +61,11 @@ pub fn runs() -> ArgValueCandidates {
 /// Names of Stacks.
 pub fn stacks() -> ArgValueCandidates {
     ArgValueCandidates::new(names::<Stack>)
+}
+
+/// Names of Atoms.
+pub fn atoms() -> ArgValueCandidates {
+    ArgValueCandidates::new(names::<Atom>)
 }
 
 fn names<K>() -> Vec<CompletionCandidate>

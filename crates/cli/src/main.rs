@@ -1,5 +1,6 @@
 //! The binary `knoll`: the embedded cluster, the operator, the runner and the user's commands.
 
+mod atom;
 mod cli;
 mod cluster;
 mod complete;
@@ -104,6 +105,7 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
         Command::State(args) => return state::run(args, outer).await,
         Command::Workspace(args) => return workspace::run(args, outer).await,
         Command::Stack(args) => return stack::run(args, outer).await,
+        Command::Atom(args) => return atom::run(args, outer).await,
         Command::Runs(args) => return runs::list::run(args, outer).await,
         Command::Run(args) => return runs::show::run(args, outer).await,
         Command::Attach(args) => return run::resume::run(args, outer).await,

@@ -13,6 +13,7 @@
 
 mod deletion;
 mod drift;
+mod forsake;
 mod graph;
 mod launch;
 mod revision;
@@ -21,6 +22,7 @@ mod tell;
 
 use jiff::Timestamp;
 use knoll_api::{
+    Atom,
     names::{annotation, finalizer, label, purpose, reason},
     run::{Run, RunPhase},
     stack::{FailureStatus, Fetched, OnFailure, Snapshot, Stack, StackPhase, StackSpec, StackStatus},
@@ -59,6 +61,8 @@ pub struct Observed<'a> {
     pub outputs_are_there: bool,
     /// Every Stack of the namespace but this one.
     pub others: &'a [&'a Stack],
+    /// The Atom that it goes back with.
+    pub atom: Option<&'a Atom>,
     /// What is known of a source outside of the cluster; nothing for any other source.
     pub elsewhere: Option<&'a Elsewhere>,
 }
@@ -243,6 +247,7 @@ fn under_way(seen: &Observed<'_>, mut status: StackStatus, run: &Run, now: Times
 /// No Run of the Stack goes on.
 fn at_rest(seen: &Observed<'_>, mut status: StackStatus, now: Timestamp) -> Decision {
     let stack = seen.stack;
+    forsake::by_its_atom(seen, &mut status, now);
     let wanted = pend(seen, &mut status).cloned();
     let is_applied = wanted.as_ref().is_some_and(|wanted| {
         status.revision.as_ref() == Some(&wanted.revision) && status.attempted.is_none() && !has_failed(&status, wanted)
@@ -305,15 +310,21 @@ fn applied(seen: &Observed<'_>, mut status: StackStatus, wanted: &Snapshot, now:
     let run = status.last_run.clone().unwrap_or_default();
     let cause = Cause::new(reason::APPLIED, format!("Revision {} is applied.", tell::short(&wanted.revision)));
     tell::set(&mut status, stack, StackPhase::Ready, Mood::Ready, &cause, now);
-    let digest = outputs_digest(seen.state.map(|(digest, _)| digest), &stack.spec);
-    let missing = stack.spec.outputs.is_some() && !seen.outputs_are_there;
-    let stale = missing || status.outputs_digest.as_ref() != Some(&digest);
+    let stale = outputs_are_stale(seen, &status);
     // The Workspace takes note of a run's end by itself; until then its lock is not free.
     let active = seen.workspace.and_then(|workspace| workspace.status.as_ref()?.active.clone());
     let free = active.is_none_or(|active| active == run);
     let next = drift::watch(seen, status, wanted, free, now);
     let next = if stale { next.then(Action::ReadOutputs) } else { next };
     if is_current(seen) { next } else { next.then(Action::ApplyWorkspace) }
+}
+
+/// Whether the outputs are others than those that were last read.
+fn outputs_are_stale(seen: &Observed<'_>, status: &StackStatus) -> bool {
+    let spec = &seen.stack.spec;
+    let digest = outputs_digest(seen.state.map(|(digest, _)| digest), spec);
+    let missing = spec.outputs.is_some() && !seen.outputs_are_there;
+    missing || status.outputs_digest.as_ref() != Some(&digest)
 }
 
 /// The newest revision has failed.
@@ -329,7 +340,8 @@ fn failed(
     if failure.phase != RunPhase::Failed {
         return stuck(seen, status, StackPhase::Held, &cause, now);
     }
-    match stack.spec.on_failure {
+    let on_failure = if failure.reason == reason::ATOM_FAILED { OnFailure::Rollback } else { stack.spec.on_failure };
+    match on_failure {
         OnFailure::Hold => stuck(seen, status, StackPhase::Held, &cause, now),
         OnFailure::Retry => {
             let limit = stack.spec.retry_limit.unwrap_or(StackSpec::DEFAULT_RETRY_LIMIT);
@@ -368,7 +380,8 @@ fn rollback(seen: &Observed<'_>, status: StackStatus, cause: Cause, now: Timesta
         (Some(good), false) => {
             let good = tell::short(&good.revision);
             let message = format!("Revision {good} is applied instead of the newest. {}", cause.message);
-            stuck(seen, status, StackPhase::Reverted, &Cause::new(reason::ROLLED_BACK, message), now)
+            let next = stuck(seen, status, StackPhase::Reverted, &Cause::new(reason::ROLLED_BACK, message), now);
+            if outputs_are_stale(seen, &next.status) { next.then(Action::ReadOutputs) } else { next }
         }
         (None, _) => {
             let message = format!("There is no earlier revision to go back to. {}", cause.message);

@@ -158,6 +158,12 @@ pub fn on_atom(context: &Context, ask: &Triggers, atom: &Atom) {
     for other in context.caches.atoms.state_filter(needs_it) {
         ask.atom(&namespace, &other.name_any());
     }
+    let goes_back_with_it = |stack: &Stack| {
+        stack.namespace().as_ref() == Some(&namespace) && stack.spec.rollback_with.as_ref() == Some(&name)
+    };
+    for stack in context.caches.stacks.state_filter(goes_back_with_it) {
+        ask.stack(&namespace, &stack.name_any());
+    }
     if context.caches.atoms.get(&ObjectRef::from_obj(atom)).is_none() {
         context.atoms.forget(atom);
         context.wanted.forget(atom);

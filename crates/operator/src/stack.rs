@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knoll_api::{
-    Run, Stack, Workspace,
+    Atom, Run, Stack, Workspace,
     names::{self, content, label},
     stack::StackPhase,
 };
@@ -84,6 +84,7 @@ struct Seen {
     head: Option<Head>,
     outputs_are_there: bool,
     others: Vec<Arc<Stack>>,
+    atom: Option<Arc<Atom>>,
 }
 
 impl Seen {
@@ -101,6 +102,7 @@ impl Seen {
                 state,
                 outputs_are_there: self.outputs_are_there,
                 others: &others,
+                atom: self.atom.as_deref(),
                 elsewhere: self.found.elsewhere.as_ref(),
             },
             now,
@@ -140,7 +142,9 @@ async fn observe(context: &Arc<Context>, stack: &Stack) -> Result<Seen, Error> {
     let workspace = caches.workspaces.get(&ObjectRef::new(&name).within(&namespace));
     let outputs = stack.spec.outputs.as_ref().map(|outputs| ObjectRef::new(&outputs.secret_name).within(&namespace));
     let outputs_are_there = outputs.is_some_and(|outputs| caches.secrets.get(&outputs).is_some());
-    Ok(Seen { found, workspace, runs, last_run_is_gone, head, outputs_are_there, others })
+    let atom = stack.spec.rollback_with.as_ref().map(|atom| ObjectRef::new(atom).within(&namespace));
+    let atom = atom.and_then(|atom| caches.atoms.get(&atom));
+    Ok(Seen { found, workspace, runs, last_run_is_gone, head, outputs_are_there, others, atom })
 }
 
 /// A Stack came, changed or went: it is looked at, and so are those that need it and those that it needs.

@@ -15,11 +15,11 @@ use cluster::{
     dies_after,
 };
 use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use knoll_api::{atom::AtomPhase, names::label};
 use kube::{
-    Api, ResourceExt,
-    api::{ListParams, WatchEvent, WatchParams},
+    Api, Client, ResourceExt,
+    api::{ListParams, PostParams, WatchEvent, WatchParams},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -27,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 /// How often each ConfigMap was made and deleted.
 type Counts = Arc<Mutex<BTreeMap<String, (u32, u32)>>>;
 
-async fn count(world: &World, counts: Counts) {
-    let api: Api<ConfigMap> = world.api();
+async fn count(client: &Client, counts: Counts) {
+    let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
     let from = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let mut events = std::pin::pin!(api.watch(&WatchParams::default(), &from).await.unwrap());
     while let Some(event) = events.try_next().await.unwrap() {
@@ -50,8 +50,8 @@ fn fixed(value: &str) -> Value {
 }
 
 /// What a person does: a first version, an update that prunes and replaces, and one that has to be undone.
-async fn live(world: &World) -> BTreeMap<String, Value> {
-    let mut life = Life::new(world, "web");
+async fn live(client: &Client) -> BTreeMap<String, Value> {
+    let mut life = Life::of(client.clone(), "web");
     life.spec = json!({"deadline": "50s", "rollbackDeadline": "50s"});
     life.version("v1", &documents(&[config_map("a", "1"), config_map("old", "1"), fixed("1")])).await;
     life.wants("v1").await;
@@ -63,28 +63,40 @@ async fn live(world: &World) -> BTreeMap<String, Value> {
         .await;
     life.wants("v3").await;
     life.ends(AtomPhase::Reverted).await;
-    let maps = world.api::<ConfigMap>().list(&ListParams::default().labels(label::ATOM)).await.unwrap();
-    let journals = world.api::<Secret>().list_metadata(&ListParams::default().labels(label::ATOM)).await.unwrap();
+    let ours = ListParams::default().labels(label::ATOM);
+    let maps = Api::<ConfigMap>::default_namespaced(client.clone()).list(&ours).await.unwrap();
+    let journals = Api::<Secret>::default_namespaced(client.clone()).list_metadata(&ours).await.unwrap();
     assert!(journals.items.is_empty(), "no journal is left");
     maps.items.into_iter().map(|map| (map.name_any(), json!(map.data))).collect()
 }
 
-/// Lives the life of an Atom while the operator is killed after its write number `last`; whether it came to that.
-async fn check(last: usize) -> bool {
-    let world = World::start().await;
+/// Lives the life of an Atom in a namespace of its own while the operator is killed after its write number `last`;
+/// whether it came to that.
+async fn check(world: &World, last: usize) -> bool {
+    let name = format!("after-{last}");
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    Api::all(world.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+    let own = world.client.clone();
+    let client = Client::new(
+        tower::service_fn(move |request| {
+            let own = own.clone();
+            async move { own.send(request).await }
+        }),
+        &name,
+    );
     let died = CancellationToken::new();
-    let first = Operator::start(dies_after(world.client.clone(), last, died.clone()));
+    let first = Operator::within(dies_after(world.client.clone(), last, died.clone()), &name);
     let counts = Counts::default();
     let followed = async {
         died.cancelled().await;
         first.kill().await;
-        let _second = world.operator();
+        let _second = Operator::within(world.client.clone(), &name);
         std::future::pending::<()>().await;
     };
     let end = tokio::select! {
-        end = live(&world) => end,
+        end = live(&client) => end,
         () = followed => unreachable!(),
-        () = count(&world, counts.clone()) => unreachable!(),
+        () = count(&client, counts.clone()) => unreachable!(),
     };
     let found = |name: &str, value: &str| (name.to_owned(), json!({"k": value}));
     assert_eq!(end, BTreeMap::from([found("a", "2"), found("b", "2"), found("fixed", "2")]), "after write {last}");
@@ -99,9 +111,10 @@ async fn check(last: usize) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_killed_after_any_write_of_an_atom_is_followed_to_the_same_end() {
     // Every write of the way, four ways at a time, until one comes to its end undisturbed.
+    let world = World::start().await;
     for last in (1..).step_by(4) {
         assert!(last < 200, "an Atom's life takes no more writes than that");
-        let reached = futures::future::join_all((last..last + 4).map(check)).await;
+        let reached = futures::future::join_all((last..last + 4).map(|last| check(&world, last))).await;
         if reached.contains(&false) {
             assert!(last > 40, "an Atom's life takes more writes than that");
             return;

@@ -9,7 +9,7 @@ use knoll_api::{
 };
 use kube::ResourceExt;
 
-use super::{Observed, deletion, drift, launch, number, phase, purpose_of};
+use super::{Observed, deletion, drift, forsake, launch, number, phase, purpose_of};
 use crate::{conditions, status::Cause};
 
 /// Accounts for every Run that has ended since the last time. `runs` are in their order.
@@ -55,6 +55,7 @@ fn one(seen: &Observed<'_>, run: &Run, status: &mut StackStatus, now: Timestamp)
         purpose::DESTROY => fail(status, run, deletion::attempt(seen.stack), at),
         _ if succeeded => {
             let snapshot = launch::snapshot(run);
+            forsake::keep(seen.stack, status, &snapshot);
             status.revision = Some(snapshot.revision);
             status.bundle = Some(snapshot.bundle);
             status.variables = Some(snapshot.variables);

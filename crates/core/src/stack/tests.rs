@@ -33,6 +33,7 @@ pub(super) struct World {
     pub cleaned: bool,
     pub requeue_at: Option<Timestamp>,
     pub elsewhere: Option<Elsewhere>,
+    pub atom: Option<Atom>,
 }
 
 pub(super) fn snapshot(revision: &str) -> Snapshot {
@@ -72,6 +73,7 @@ impl World {
             cleaned: false,
             requeue_at: None,
             elsewhere: None,
+            atom: None,
         }
     }
 
@@ -93,6 +95,7 @@ impl World {
             state: (self.state > 0).then_some((digest.as_str(), u32::from(self.exists.is_some()))),
             outputs_are_there: true,
             others: &others,
+            atom: self.atom.as_ref(),
             elsewhere: self.elsewhere.as_ref(),
         };
         decide(&seen, self.now())

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::FutureExt;
+use k8s_openapi::ByteString;
 use knoll_api::{
     Atom,
     atom::{AtomObject, ObjectKey},
@@ -188,11 +189,31 @@ async fn plan(
                 format!("The template has `{key}` twice. Keep one of them."),
             ));
         }
+        to_data(&key, &mut object);
         owner.mark(&mut object);
         let homeless = key.namespace.as_ref().is_some_and(|namespace| namespaces.contains(namespace));
         planned.push(Planned { key, object, defined: defined.map(|defined| defined.name.clone()), homeless });
     }
     Ok(planned)
+}
+
+/// Writes the texts of a Secret where the API keeps them: who applies `stringData` owns a field that no object has, and
+/// could not bring it back.
+fn to_data(key: &ObjectKey, object: &mut Value) {
+    if (key.api_version.as_str(), key.kind.as_str()) != ("v1", "Secret") {
+        return;
+    }
+    let Some(Value::Object(texts)) = object.as_object_mut().and_then(|object| object.remove("stringData")) else {
+        return;
+    };
+    if !object["data"].is_object() {
+        object["data"] = json!({});
+    }
+    for (name, text) in texts {
+        let bytes = text.as_str().map(|text| ByteString(text.as_bytes().to_vec()));
+        // What is no text is for the API to refuse.
+        object["data"][name] = bytes.and_then(|bytes| serde_json::to_value(bytes).ok()).unwrap_or(text);
+    }
 }
 
 /// A kind that comes with the template.
@@ -390,4 +411,17 @@ fn is_same(now: &Value, then: &Value) -> bool {
         plain
     };
     plain(now) == plain(then)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_texts_of_a_secret_are_kept_as_data() {
+        let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"a": "b"}, "data": {"c": "ZA=="}});
+        to_data(&template::key(&secret.clone()), &mut secret);
+        assert_eq!(secret["data"], json!({"a": "Yg==", "c": "ZA=="}));
+        assert_eq!(secret.get("stringData"), None);
+    }
 }

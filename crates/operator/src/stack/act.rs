@@ -224,7 +224,8 @@ pub(super) async fn prune(context: &Context, stack: &Stack, status: &StackStatus
     }
     let outputs = stack.spec.outputs.as_ref().map(|outputs| outputs.secret_name.clone());
     let attempted = status.attempted.as_ref().map(|attempted| attempted.variables.clone());
-    let wanted = [status.variables.clone(), attempted, outputs];
+    let previous = status.previous.as_ref().map(|previous| previous.variables.clone());
+    let wanted = [status.variables.clone(), attempted, previous, outputs];
     let stale = context.caches.secrets.state_filter(|secret| {
         here(&secret.metadata.namespace) && is_owned(secret, stack) && !wanted.contains(&secret.metadata.name)
     });

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use knoll_api::{Atom, AtomStatus, AtomVersion, atom::AtomPhase, names::label};
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams},
     runtime::wait::await_condition,
 };
@@ -11,17 +11,28 @@ use serde_json::{Value, json};
 
 use super::{DEADLINE, World};
 
-/// One Atom in a [`World`].
-pub struct Life<'a> {
-    world: &'a World,
+/// One Atom in the namespace of a client.
+pub struct Life {
+    client: Client,
     name: &'static str,
     /// What its spec has beside the version.
     pub spec: Value,
 }
 
-impl<'a> Life<'a> {
-    pub fn new(world: &'a World, name: &'static str) -> Self {
-        Self { world, name, spec: json!({"deadline": "2s", "rollbackDeadline": "20s"}) }
+impl Life {
+    pub fn new(world: &World, name: &'static str) -> Self {
+        Self::of(world.client.clone(), name)
+    }
+
+    pub fn of(client: Client, name: &'static str) -> Self {
+        Self { client, name, spec: json!({"deadline": "2s", "rollbackDeadline": "20s"}) }
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::default_namespaced(self.client.clone())
     }
 
     pub async fn version(&self, name: &str, template: &str) {
@@ -58,7 +69,7 @@ impl<'a> Life<'a> {
     }
 
     pub async fn until(&self, what: &str, is_so: impl Fn(&Atom) -> bool + Send) -> Atom {
-        let api: Api<Atom> = self.world.api();
+        let api: Api<Atom> = self.api();
         let wanted = |atom: Option<&Atom>| atom.is_some_and(&is_so);
         match tokio::time::timeout(DEADLINE, await_condition(api.clone(), self.name, wanted)).await {
             Ok(atom) => atom.unwrap().unwrap(),
@@ -67,7 +78,7 @@ impl<'a> Life<'a> {
     }
 
     pub async fn delete(&self) {
-        let api: Api<Atom> = self.world.api();
+        let api: Api<Atom> = self.api();
         api.delete(self.name, &DeleteParams::default()).await.unwrap();
         let gone = await_condition(api.clone(), self.name, |atom: Option<&Atom>| atom.is_none());
         if tokio::time::timeout(DEADLINE, gone).await.is_err() {
@@ -77,7 +88,7 @@ impl<'a> Life<'a> {
 
     /// The data of a ConfigMap.
     pub async fn data(&self, name: &str) -> Option<Value> {
-        let map = self.world.api::<ConfigMap>().get_opt(name).await.unwrap()?;
+        let map = self.api::<ConfigMap>().get_opt(name).await.unwrap()?;
         Some(serde_json::to_value(map.data).unwrap())
     }
 
@@ -89,7 +100,7 @@ impl<'a> Life<'a> {
             + serde::de::DeserializeOwned,
     {
         let params = PatchParams { force: true, ..PatchParams::apply("test") };
-        let applied = self.world.api::<K>().patch(name, &params, &Patch::Apply(object)).await.unwrap();
+        let applied = self.api::<K>().patch(name, &params, &Patch::Apply(object)).await.unwrap();
         assert_eq!(applied.name_any(), name);
     }
 }
@@ -130,38 +141,38 @@ pub fn widgets(form: &str) -> Value {
     })
 }
 
-impl Life<'_> {
+impl Life {
     /// Another manager's fields of a ConfigMap.
     pub async fn somebody(&self, manager: &str, name: &str, data: Value) {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
         let params = PatchParams::apply(manager);
-        self.world.api::<ConfigMap>().patch(name, &params, &Patch::Apply(map)).await.unwrap();
+        self.api::<ConfigMap>().patch(name, &params, &Patch::Apply(map)).await.unwrap();
     }
 
     pub async fn secret(&self, name: &str, data: Value) {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
         let secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret).unwrap();
-        self.world.api().create(&Default::default(), &secret).await.unwrap();
+        self.api().create(&Default::default(), &secret).await.unwrap();
     }
 
     /// A service account that may do everything.
     pub async fn account(&self, name: &str) {
         use k8s_openapi::api::{core::v1::ServiceAccount, rbac::v1::ClusterRoleBinding};
         let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-        self.world.api().create(&Default::default(), &account).await.unwrap();
+        self.api().create(&Default::default(), &account).await.unwrap();
         let binding: ClusterRoleBinding = serde_json::from_value(json!({
             "metadata": {"name": name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
         }))
         .unwrap();
-        Api::all(self.world.client.clone()).create(&Default::default(), &binding).await.unwrap();
+        Api::all(self.client.clone()).create(&Default::default(), &binding).await.unwrap();
     }
 
     /// What the API has at a path.
     pub async fn at(&self, path: &str) -> Option<Value> {
         let request = http::Request::get(path).body(Vec::new()).unwrap();
-        self.world.client.request(request).await.ok()
+        self.client.request(request).await.ok()
     }
 
     pub async fn is_there(&self, path: &str) -> bool {
@@ -169,19 +180,19 @@ impl Life<'_> {
     }
 
     pub async fn atom(&self) -> Atom {
-        self.world.api().get(self.name).await.unwrap()
+        self.api().get(self.name).await.unwrap()
     }
 
     pub async fn versions(&self) -> Vec<String> {
-        let list = self.world.api::<AtomVersion>().list(&Default::default()).await.unwrap();
+        let list = self.api::<AtomVersion>().list(&Default::default()).await.unwrap();
         list.items.iter().map(ResourceExt::name_any).collect()
     }
 
     /// Takes the finalizers of a ConfigMap away.
     pub async fn release(&self, name: &str) {
         let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-        self.world.api::<ConfigMap>().patch(name, &PatchParams::default(), &patch).await.unwrap();
-        let gone = await_condition(self.world.api::<ConfigMap>(), name, |map: Option<&ConfigMap>| map.is_none());
+        self.api::<ConfigMap>().patch(name, &PatchParams::default(), &patch).await.unwrap();
+        let gone = await_condition(self.api::<ConfigMap>(), name, |map: Option<&ConfigMap>| map.is_none());
         tokio::time::timeout(DEADLINE, gone).await.unwrap().unwrap();
     }
 }

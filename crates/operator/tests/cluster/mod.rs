@@ -34,8 +34,7 @@ use kube::{
     runtime::wait::{await_condition, conditions},
 };
 use serde_json::json;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 /// Long enough for a busy machine, short enough to notice a hang.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -49,7 +48,8 @@ pub struct World {
 /// An operator that works in a [`World`].
 pub struct Operator {
     stop: CancellationToken,
-    task: JoinHandle<Result<(), knoll_operator::Error>>,
+    /// It ends with the value, as a process does.
+    task: AbortOnDropHandle<Result<(), knoll_operator::Error>>,
 }
 
 impl World {
@@ -144,12 +144,21 @@ impl Operator {
         Self::with(client, None)
     }
 
+    /// One that works in one namespace only, so that several can work in one cluster.
+    pub fn within(client: Client, namespace: &str) -> Self {
+        Self::new(client, None, Some(namespace.to_owned()))
+    }
+
     pub fn with(client: Client, lease: Option<knoll_operator::lease::Settings>) -> Self {
+        Self::new(client, lease, None)
+    }
+
+    fn new(client: Client, lease: Option<knoll_operator::lease::Settings>, namespace: Option<String>) -> Self {
         let stop = CancellationToken::new();
         let image = |repository: &str| ToolImage { repository: repository.to_owned(), version: "1".to_owned() };
         let settings = Settings {
             fetch: knoll_fetch::Settings { local: true },
-            namespace: None,
+            namespace,
             platform: Platform {
                 knoll_image: "knoll".to_owned(),
                 terraform: image("terraform"),
@@ -162,7 +171,7 @@ impl Operator {
             metrics: knoll_operator::metrics::Metrics::default(),
             health: knoll_operator::health::Health::default(),
         };
-        let task = tokio::spawn(knoll_operator::run(client, settings, stop.clone()));
+        let task = AbortOnDropHandle::new(tokio::spawn(knoll_operator::run(client, settings, stop.clone())));
         Self { stop, task }
     }
 

@@ -1,6 +1,8 @@
 //! Every transition, by example.
 
 use knoll_api::{
+    AtomStatus,
+    atom::{AtomPhase, AtomRevision},
     run::{ChangeAction, Operation, ResourceChange, RunApproval},
     source::LocalRef,
     stack::{DriftAction, DriftIgnore, DriftSpec, StackApproval, StackDeletionPolicy},
@@ -514,4 +516,34 @@ fn a_revision_is_what_decides_about_a_run() {
     same.spec.suspend = true;
     same.spec.approval = StackApproval::Manual;
     assert_eq!(revision(&same, "b", "v"), base);
+}
+
+#[test]
+fn a_stack_goes_back_with_its_atom() {
+    let with = |phase: AtomPhase, tried: &str, good: &str| {
+        let used = |revision: &str| AtomRevision {
+            stacks: [("net".to_owned(), revision.to_owned())].into(),
+            ..AtomRevision::default()
+        };
+        let mut atom = Atom::new("web", Default::default());
+        let (tried, good) = (Some(used(tried)), Some(used(good)));
+        atom.status = Some(AtomStatus { phase, tried, good, ..AtomStatus::default() });
+        Some(atom)
+    };
+    let spec = StackSpec { rollback_with: Some("web".to_owned()), ..StackSpec::default() };
+    let mut world = ready(spec);
+    world.atom = with(AtomPhase::Running, "a", "a");
+    world.change("b").succeed();
+    check(&world, "Ready ready | apply(a) Succeeded, apply(b) Succeeded");
+    // An Atom that failed with what it was once good with has failed for another reason.
+    world.atom = with(AtomPhase::Reverted, "a", "a");
+    check(world.settle(), "Ready ready | apply(a) Succeeded, apply(b) Succeeded");
+    world.atom = with(AtomPhase::Updating, "b", "a");
+    check(world.settle(), "Ready ready | apply(a) Succeeded, apply(b) Succeeded");
+    world.atom = with(AtomPhase::Rollback, "b", "a");
+    check(world.settle(), "Rollback working | apply(a) Succeeded, apply(b) Succeeded, rollback(a) Pending");
+    world.atom = with(AtomPhase::Reverted, "b", "a");
+    world.succeed();
+    check(&world, "Reverted stuck | apply(a) Succeeded, apply(b) Succeeded, rollback(a) Succeeded");
+    assert_eq!(world.status().revision.as_deref(), Some("a"));
 }

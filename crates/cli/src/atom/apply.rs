@@ -1,0 +1,94 @@
+//! `knoll atom apply`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use knoll_api::names::{annotation, field_manager, label};
+use knoll_api::{Atom, AtomVersion, AtomVersionSpec};
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::files::FilesArgs;
+use super::wait::{self, WaitArgs};
+use crate::connect::{Connection, Explain};
+use crate::style;
+use crate::workspace::Place;
+
+/// The arguments of `knoll atom apply`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    files: FilesArgs,
+    #[command(flatten)]
+    wait: WaitArgs,
+    /// How long the update may take until every object is ready
+    #[arg(long, value_name = "DURATION")]
+    deadline: Option<String>,
+    /// How long a rollback may take
+    #[arg(long, value_name = "DURATION")]
+    rollback_deadline: Option<String>,
+    /// The service account whose rights the objects are written with
+    #[arg(long, value_name = "NAME")]
+    service_account: Option<String>,
+    /// Take fields over that others own
+    #[arg(long)]
+    force: bool,
+}
+
+/// Creates a version of the objects, and makes it the Atom's.
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let template = args.files.read()?;
+    let place = Place::find(&args.connection.clone().or(outer)).await?;
+    let (name, version) = (template.atom.clone(), template.version());
+    let mut object =
+        AtomVersion::new(&version, AtomVersionSpec { template: Some(template.text), ..AtomVersionSpec::default() });
+    object.metadata.labels = Some([(label::ATOM.to_owned(), name.clone())].into());
+    match place.api::<AtomVersion>().create(&PostParams::default(), &object).await {
+        // The same objects are the same version.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        created => drop(created.explain(&place.cluster, &format!("cannot create the version `{version}`"))?),
+    }
+    let known = place.api::<Atom>().get_opt(&name).await;
+    let known = known.explain(&place.cluster, &format!("cannot read the atom `{name}`"))?;
+    let mut spec = json!({"version": version, "cancel": false});
+    for (field, value) in [
+        ("deadline", args.deadline.map(Value::from)),
+        ("rollbackDeadline", args.rollback_deadline.map(Value::from)),
+        ("serviceAccountName", args.service_account.map(Value::from)),
+        ("force", args.force.then_some(Value::Bool(true))),
+    ] {
+        if let Some(value) = value {
+            spec[field] = value;
+        }
+    }
+    let params = PatchParams { field_manager: Some(field_manager::CLI.to_owned()), ..PatchParams::default() };
+    let why = format!("cannot change the atom `{name}`");
+    let atom = match &known {
+        Some(known) => {
+            let mut patch = json!({"spec": spec});
+            // What was tried in vain is tried again: somebody asks for it.
+            let same = known.spec.version == version;
+            let failed = known.status.as_ref().is_some_and(|status| status.failure.is_some());
+            if same && failed {
+                patch["metadata"] = json!({"annotations": {annotation::RECONCILE: Timestamp::now().to_string()}});
+            }
+            place.api::<Atom>().patch(&name, &params, &Patch::Merge(patch)).await.explain(&place.cluster, &why)?
+        }
+        None => {
+            let object = json!({
+                "apiVersion": knoll_api::names::API_VERSION, "kind": "Atom", "metadata": {"name": name}, "spec": spec,
+            });
+            let object: Atom = serde_json::from_value(object)?;
+            place.api::<Atom>().create(&PostParams::default(), &object).await.explain(&place.cluster, &why)?
+        }
+    };
+    style::say("Applied", &format!("version `{version}` of atom `{name}`"));
+    if !args.wait.wait {
+        style::hint_aside(&format!("`knoll atom status {name}` shows what becomes of it."));
+        return Ok(ExitCode::SUCCESS);
+    }
+    wait::until_rest(&place, &atom, args.wait.timeout).await
+}

@@ -1,0 +1,177 @@
+//! `knoll atom diff`: what an update would change, as the cluster itself says it.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow};
+use knoll_api::Atom;
+use knoll_api::atom::{AtomInput, ObjectKey};
+use knoll_api::names::atom_manager;
+use knoll_api::variables::ValueFrom;
+use knoll_core::atom::template::{self, Inputs};
+use knoll_hub::{Lookup, Store};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::discovery::{Scope, pinned_kind};
+use kube::{Api, Client};
+use serde_json::Value;
+use similar::TextDiff;
+
+use super::files::FilesArgs;
+use crate::connect::{Connection, Explain};
+use crate::output;
+use crate::style;
+use crate::workspace::Place;
+
+/// The arguments of `knoll atom diff`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    files: FilesArgs,
+}
+
+/// Prints what would change; 1 when that is something.
+pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+    let template = args.files.read()?;
+    let place = Place::find(&args.connection.or(outer)).await?;
+    let name = &template.atom;
+    let atom = place.api::<Atom>().get_opt(name).await;
+    let atom = atom.explain(&place.cluster, &format!("cannot read the atom `{name}`"))?;
+    let inputs = match &atom {
+        Some(atom) => values(&place, &atom.spec.inputs).await?,
+        None => Inputs::new(),
+    };
+    let objects = template::render(&template.text, &inputs)?;
+    let client = &place.cluster.client;
+    let mut changed = false;
+    let mut wanted = Vec::new();
+    for mut object in objects {
+        let mut key = template::key(&object);
+        let Some((resource, scope)) = kind(client, &key).await else {
+            style::note(&format!("`{key}`: the cluster does not have its kind yet; it would be new"));
+            changed = true;
+            continue;
+        };
+        key.namespace = match scope {
+            Scope::Namespaced => Some(key.namespace.unwrap_or_else(|| place.namespace.clone())),
+            Scope::Cluster => None,
+        };
+        if let Some(namespace) = &key.namespace {
+            object["metadata"]["namespace"] = namespace.clone().into();
+        }
+        let api = api(client, &resource, &key);
+        let now = api.get_opt(&key.name).await.explain(&place.cluster, &format!("cannot read `{key}`"))?;
+        let params = PatchParams { dry_run: true, force: true, ..PatchParams::apply(&atom_manager(name)) };
+        let then = match api.patch(&key.name, &params, &Patch::Apply(&object)).await {
+            Ok(then) => plain(&then)?,
+            // Its namespace may come with the same version, or what it changes cannot be changed.
+            Err(error) => {
+                style::note(&format!("`{key}`: {error}"));
+                object
+            }
+        };
+        let now = now.as_ref().map(plain).transpose()?;
+        changed |= show(&key, now.as_ref(), Some(&then))?;
+        wanted.push((key.kind, key.namespace, key.name));
+    }
+    let known = atom.and_then(|atom| atom.status).map(|status| status.objects).unwrap_or_default();
+    for old in known.into_iter().map(|known| known.object) {
+        if wanted.contains(&(old.kind.clone(), old.namespace.clone(), old.name.clone())) {
+            continue;
+        }
+        let Some((resource, _)) = kind(client, &old).await else { continue };
+        let now = api(client, &resource, &old).get_opt(&old.name).await;
+        if let Some(now) = now.explain(&place.cluster, &format!("cannot read `{old}`"))? {
+            changed |= show(&old, Some(&plain(&now)?), None)?;
+        }
+    }
+    if !changed {
+        style::hint_aside("Nothing would change.");
+    }
+    Ok(ExitCode::from(u8::from(changed)))
+}
+
+fn show(key: &ObjectKey, now: Option<&Value>, then: Option<&Value>) -> Result<bool> {
+    let text = |object: Option<&Value>| object.map(output::yaml).transpose().map(Option::unwrap_or_default);
+    let (now, then) = (text(now)?, text(then)?);
+    if now == then {
+        return Ok(false);
+    }
+    let diff = TextDiff::from_lines(&now, &then);
+    let head = |there: bool| if there { key.to_string() } else { "/dev/null".to_owned() };
+    let (from, to) = (head(!now.is_empty()), head(!then.is_empty()));
+    output::print(&diff.unified_diff().context_radius(3).header(&from, &to).to_string())?;
+    Ok(true)
+}
+
+/// An object without what the API server alone writes; the values of a Secret are not shown.
+fn plain(object: &DynamicObject) -> Result<Value> {
+    let mut value = serde_json::to_value(object)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("status");
+    }
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        for field in ["managedFields", "resourceVersion", "uid", "generation", "creationTimestamp"] {
+            metadata.remove(field);
+        }
+        for (map, knolls) in [("labels", "knoll.dev/"), ("annotations", "knoll.dev/")] {
+            let own = ["knoll.dev/atom", "knoll.dev/owner", "knoll.dev/atom-uid", "knoll.dev/replaced-by"];
+            let emptied = metadata.get_mut(map).and_then(Value::as_object_mut).is_some_and(|all| {
+                all.retain(|name, _| !name.starts_with(knolls) || !own.contains(&name.as_str()));
+                all.is_empty()
+            });
+            if emptied {
+                metadata.remove(map);
+            }
+        }
+    }
+    if value["kind"] == "Secret" && value["apiVersion"] == "v1" {
+        for field in ["data", "stringData"] {
+            for hidden in
+                value.get_mut(field).and_then(Value::as_object_mut).into_iter().flat_map(|data| data.values_mut())
+            {
+                let digest = knoll_core::atom::needs::template_digest(&hidden.to_string());
+                *hidden = format!("(hidden, {})", digest.chars().take(15).collect::<String>()).into();
+            }
+        }
+    }
+    Ok(value)
+}
+
+async fn kind(client: &Client, key: &ObjectKey) -> Option<(ApiResource, Scope)> {
+    let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
+    let kind = GroupVersionKind::gvk(group, version, &key.kind);
+    let (resource, capabilities) = pinned_kind(client, &kind).await.ok()?;
+    Some((resource, capabilities.scope))
+}
+
+fn api(client: &Client, resource: &ApiResource, key: &ObjectKey) -> Api<DynamicObject> {
+    match &key.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
+    }
+}
+
+/// The values of the Atom's inputs, read with the user's own rights.
+async fn values(place: &Place, inputs: &[AtomInput]) -> Result<Inputs> {
+    let store = Store::new(place.cluster.client.clone());
+    let mut lookup = Lookup::new(&place.cluster.client, &store, &place.namespace);
+    let mut found = Inputs::new();
+    for input in inputs {
+        let what = format!("the input `{}`", input.name);
+        let value = if let Some(value) = &input.value {
+            Value::String(value.clone())
+        } else if let Some(from) = &input.stack_ref {
+            lookup.output(&from.name, &from.output, &what).await.with_context(|| format!("{what} has no value"))?
+        } else {
+            let from = ValueFrom {
+                secret_key_ref: input.secret_key_ref.clone(),
+                config_map_key_ref: input.config_map_key_ref.clone(),
+            };
+            let text = lookup.value_from(&from, &what).await.map_err(|error| anyhow!("{error}"))?;
+            Value::String(text.0)
+        };
+        found.insert(input.name.clone(), template::typed(&input.name, value, input.type_)?);
+    }
+    Ok(found)
+}

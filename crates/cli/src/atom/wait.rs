@@ -1,0 +1,146 @@
+//! Waits for the end of an update, with a live tree of the objects.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use futures::TryStreamExt;
+use knoll_api::atom::{Atom, AtomPhase};
+use knoll_api::names::annotation;
+use kube::ResourceExt;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher;
+
+use super::status;
+use crate::output;
+use crate::run::stop::{Signals, Wish};
+use crate::style;
+use crate::workspace::Place;
+
+/// What the end of an update is to a script.
+pub const CODES: &str = "Exit codes: 0 the version runs, 1 it was undone, 2 it could not be undone.";
+
+/// Whether to wait.
+#[derive(clap::Args)]
+pub struct WaitArgs {
+    /// Wait until the version runs or is undone, and show its objects meanwhile
+    #[arg(long)]
+    pub wait: bool,
+    /// Wait no longer than this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+}
+
+/// The exit code of a phase; none while it is under way.
+pub fn code(phase: AtomPhase) -> Option<ExitCode> {
+    match phase {
+        AtomPhase::Running => Some(ExitCode::SUCCESS),
+        AtomPhase::Reverted => Some(ExitCode::from(1)),
+        AtomPhase::Failure => Some(ExitCode::from(2)),
+        _ => None,
+    }
+}
+
+/// Waits until nothing is under way for what this Atom wants.
+pub async fn until_rest(place: &Place, asked: &Atom, timeout: Option<u64>) -> Result<ExitCode> {
+    let name = asked.name_any();
+    let mut signals = Signals::listen()?;
+    let mut tree = Tree::default();
+    let work = async {
+        let events = watcher::watch_object(place.api::<Atom>(), &name).default_backoff();
+        let mut events = std::pin::pin!(events);
+        while let Some(atom) = events.try_next().await.transpose() {
+            match atom {
+                Ok(Some(atom)) => {
+                    tree.draw(&atom)?;
+                    if let Some(code) = rests(asked, &atom) {
+                        return Ok(code);
+                    }
+                }
+                Ok(None) => bail!("the atom `{name}` is gone"),
+                Err(error) => tracing::debug!(%error, "the watch is interrupted"),
+            }
+        }
+        bail!("the atom `{name}` cannot be watched any more")
+    };
+    let limit = async {
+        match timeout {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        end = work => end,
+        () = limit => bail!("the atom `{name}` is not done yet\n  `knoll atom status {name}` shows what is missing, `knoll atom cancel {name}` undoes it"),
+        wish = signals.next() => {
+            style::hint_aside(&format!("The update goes on; `knoll atom cancel {name}` undoes it."));
+            Ok(match wish {
+                Wish::Stop => crate::run::follow::code(130),
+                Wish::Leave(signal) => crate::run::follow::code(128 + signal),
+            })
+        }
+    }
+}
+
+/// The exit code when nothing is under way for what was asked for.
+fn rests(asked: &Atom, atom: &Atom) -> Option<ExitCode> {
+    let status = atom.status.as_ref()?;
+    let seen = status.observed_generation >= asked.metadata.generation;
+    // An annotation makes no new generation; whoever was asked by one begins another attempt.
+    let again = asked.annotations().contains_key(annotation::RECONCILE)
+        && asked.status.as_ref().is_some_and(|before| before.attempts == status.attempts && before.failure.is_some());
+    let target = status.target_version.as_ref() == Some(&atom.spec.version);
+    code(status.phase).filter(|_| seen && target && !again)
+}
+
+/// What was drawn last.
+#[derive(Default)]
+struct Tree {
+    lines: usize,
+    phase: Option<AtomPhase>,
+    said: Vec<String>,
+}
+
+impl Tree {
+    fn draw(&mut self, atom: &Atom) -> Result<()> {
+        if !io::stdout().is_terminal() {
+            return self.log(atom);
+        }
+        let (_, rows) = crate::run::screen_size();
+        let text = status::tree(atom, usize::from(rows).saturating_sub(3).max(5));
+        let mut out = io::stdout().lock();
+        if self.lines > 0 {
+            let _ = write!(out, "\x1b[{}A", self.lines);
+        }
+        for line in text.lines() {
+            let _ = write!(out, "\x1b[2K{line}\r\n");
+        }
+        let _ = write!(out, "\x1b[J");
+        let _ = out.flush();
+        self.lines = text.lines().count();
+        Ok(())
+    }
+
+    /// Without a terminal each change is a line.
+    fn log(&mut self, atom: &Atom) -> Result<()> {
+        let now = atom.status.clone().unwrap_or_default();
+        if self.phase != Some(now.phase) {
+            self.phase = Some(now.phase);
+            output::print(&format!("{}  {}\n", now.phase.as_str(), status::message(atom)))?;
+        }
+        for object in &now.objects {
+            let state = match (object.ready, &object.message) {
+                (true, _) => "ready".to_owned(),
+                (false, Some(message)) => message.clone(),
+                (false, None) => continue,
+            };
+            let line = format!("  {}: {state}\n", object.object);
+            if !self.said.contains(&line) {
+                output::print(&line)?;
+                self.said.push(line);
+            }
+        }
+        Ok(())
+    }
+}

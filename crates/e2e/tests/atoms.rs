@@ -1,0 +1,320 @@
+//! Atoms, by the user's commands: good updates, bad ones, and what is there afterwards.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::PathBuf;
+
+use knoll_api::Atom;
+use knoll_api::atom::{AtomPhase, AtomStatus};
+use knoll_e2e::{Namespace, World};
+use serde_json::Value;
+
+const IMAGE: &str = "knoll/box:1";
+
+/// A folder with the objects of one version.
+struct Folder {
+    _home: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn folder(objects: &[&str]) -> Folder {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("web");
+    std::fs::create_dir(&path).unwrap();
+    for (number, object) in objects.iter().enumerate() {
+        std::fs::write(path.join(format!("{number}.yaml")), object).unwrap();
+    }
+    Folder { _home: home, path }
+}
+
+fn config_map(name: &str, value: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{k: \"{value}\"}}\n")
+}
+
+/// A ConfigMap that says itself that it will never be ready.
+const HOPELESS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: h, annotations: {knoll.dev/ready-when: self.data.k}}\ndata: {k: a}\n";
+
+fn secret(name: &str) -> String {
+    format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\nstringData: {{k: v}}\n")
+}
+
+/// A Deployment of one pod that runs a command.
+fn deployment(image: &str, command: &str, extra: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  selector: {{matchLabels: {{app: web}}}}\n{extra}  template:\n    metadata: {{labels: {{app: web}}}}\n    spec:\n      terminationGracePeriodSeconds: 0\n      containers:\n        - {{name: web, image: \"{image}\", command: [sh, -c, \"{command}\"]}}\n"
+    )
+}
+
+const SERVICE: &str =
+    "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n";
+
+fn job(name: &str, command: &str) -> String {
+    format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}, annotations: {{knoll.dev/replace: \"true\"}}}}\nspec:\n  backoffLimit: 0\n  template:\n    spec:\n      restartPolicy: Never\n      containers: [{{name: job, image: \"{IMAGE}\", command: [sh, -c, \"{command}\"]}}]\n"
+    )
+}
+
+/// Applies the objects as the next version of the Atom `web`, waits for its end, and returns the exit code.
+#[track_caller]
+fn apply(namespace: &Namespace, objects: &[&str], flags: &[&str]) -> Option<i32> {
+    let folder = folder(objects);
+    let path = folder.path.display().to_string();
+    namespace.knoll(&[&["atom", "apply", "-f", &path, "--wait"], flags].concat()).code
+}
+
+async fn status(namespace: &Namespace) -> AtomStatus {
+    namespace.api::<Atom>().get("web").await.unwrap().status.unwrap()
+}
+
+/// A field of an object.
+#[track_caller]
+fn get(namespace: &Namespace, object: &str, path: &str) -> String {
+    namespace.kubectl(&["get", object, "-o", &format!("jsonpath={{{path}}}")]).ok()
+}
+
+#[track_caller]
+fn is_there(namespace: &Namespace, object: &str) -> bool {
+    !namespace.kubectl(&["get", object, "--ignore-not-found", "-o", "name"]).ok().trim().is_empty()
+}
+
+#[tokio::test]
+async fn versions_come_and_go_by_the_users_commands() {
+    let namespace = World::get().namespace().await;
+    let (a1, a2, old) = (config_map("a", "1"), config_map("a", "2"), config_map("old", "1"));
+    assert_eq!(apply(&namespace, &[&a1, &old], &[]), Some(0));
+    let first = status(&namespace).await.current_version.unwrap();
+    assert_eq!(apply(&namespace, &[&a2, HOPELESS], &[]), Some(1));
+    let shown = namespace.knoll(&["atom", "status", "web"]);
+    assert_eq!(shown.code, Some(1));
+    assert!(
+        shown.stdout.contains("ConfigMap a  ready") && shown.stdout.contains("neither true nor false"),
+        "{}",
+        shown.stdout
+    );
+    assert_eq!((get(&namespace, "cm/a", ".data.k"), is_there(&namespace, "cm/h")), ("1".to_owned(), false));
+
+    let next = folder(&[&a2]);
+    let path = next.path.display().to_string();
+    let diff = namespace.knoll(&["atom", "diff", "-f", &path]);
+    assert_eq!(diff.code, Some(1));
+    assert!(
+        diff.stdout.contains("-  k: \"1\"\n+  k: \"2\"") || diff.stdout.contains("-  k: '1'\n+  k: '2'"),
+        "{}",
+        diff.stdout
+    );
+    assert!(diff.stdout.contains("+++ /dev/null"), "what would be pruned is shown: {}", diff.stdout);
+    assert_eq!(apply(&namespace, &[&a2], &[]), Some(0));
+    assert_eq!(namespace.knoll(&["atom", "diff", "-f", &path]).code, Some(0));
+    assert!(!is_there(&namespace, "cm/old"));
+
+    // A pruned object is back after going back.
+    assert_eq!(namespace.knoll(&["atom", "rollback", "web", "--wait"]).code, Some(0));
+    assert_eq!(status(&namespace).await.current_version, Some(first.clone()));
+    assert_eq!((get(&namespace, "cm/a", ".data.k"), is_there(&namespace, "cm/old")), ("1".to_owned(), true));
+    let history = namespace.knoll(&["atom", "history", "web"]).ok();
+    assert!(history.lines().count() == 4 && history.contains(&first), "{history}");
+    assert!(namespace.knoll(&["atom", "list"]).ok().contains("Running"));
+    assert!(namespace.knoll(&["atom", "cancel", "web"]).refused().contains("nothing is under way"));
+    let _ = namespace.kubectl(&["delete", "atom", "web", "--timeout=60s"]).ok();
+    assert!(!is_there(&namespace, "cm/a"));
+}
+
+#[tokio::test]
+async fn an_update_that_may_not_prune_is_undone_and_what_was_pruned_is_back() {
+    let namespace = World::get().namespace().await;
+    let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: deployer}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: deployer}\nrules:\n  - {apiGroups: [\"\"], resources: [configmaps], verbs: [get, list, watch, create, patch, delete]}\n  - {apiGroups: [\"\"], resources: [secrets], verbs: [get, list, watch, create, patch]}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: deployer}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: deployer}\nsubjects: [{kind: ServiceAccount, name: deployer}]\n";
+    let _ = namespace.kubectl_with(account, &["create", "-f", "-"]).ok();
+    let (a1, a2, old) = (config_map("a", "1"), config_map("a", "2"), config_map("old", "1"));
+    let as_deployer = ["--service-account", "deployer"];
+    assert_eq!(apply(&namespace, &[&a1, &old, &secret("s")], &as_deployer), Some(0));
+    let uid = get(&namespace, "cm/old", ".metadata.uid");
+    assert_eq!(apply(&namespace, &[&a2], &as_deployer), Some(1));
+    let failure = status(&namespace).await.failure.unwrap();
+    assert_eq!(failure.reason, "Forbidden");
+    assert!(failure.message.contains("cannot delete resource \"secrets\""), "{}", failure.message);
+    assert_eq!(
+        (get(&namespace, "cm/a", ".data.k"), get(&namespace, "cm/old", ".data.k")),
+        ("1".to_owned(), "1".to_owned())
+    );
+    assert_ne!(get(&namespace, "cm/old", ".metadata.uid"), uid, "it was pruned, and made anew");
+    // What the account may not write is refused before anything is written.
+    let claim = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 80}]}\n";
+    assert_eq!(apply(&namespace, &[&a2, claim], &as_deployer), Some(1));
+    let failure = status(&namespace).await.failure.unwrap();
+    assert!(failure.reason == "Forbidden" && failure.message.contains("Nothing was written."), "{}", failure.message);
+    assert_eq!(get(&namespace, "cm/a", ".data.k"), "1");
+    // Without an account nothing outside of the namespace is touched.
+    let elsewhere = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: default}\n";
+    let folder = folder(&[elsewhere]);
+    let words = ["atom", "apply", "out", "-f", folder.path.to_str().unwrap(), "--wait"];
+    assert_eq!(namespace.knoll(&words).code, Some(1));
+}
+
+/// The spec of an object, byte for byte.
+#[track_caller]
+fn spec(namespace: &Namespace, object: &str) -> String {
+    get(namespace, object, ".spec")
+}
+
+#[tokio::test]
+async fn workloads_that_do_not_come_up_are_undone_to_the_byte() {
+    if !World::get().is_real() {
+        // Needs controllers of workloads.
+        return;
+    }
+    let namespace = World::get().namespace().await;
+    let good = deployment(IMAGE, "sleep 3600", "  replicas: 1\n");
+    let settings = config_map("settings", "1");
+    // A first version that is bad leaves nothing behind.
+    let crash = deployment(IMAGE, "echo no database; exit 3", "  progressDeadlineSeconds: 600\n");
+    assert_eq!(apply(&namespace, &[&crash, SERVICE, &settings], &["--deadline", "10s"]), Some(1));
+    let failed = status(&namespace).await;
+    let failure = failed.failure.unwrap();
+    assert_eq!((failure.phase, failed.last_good_version), (AtomPhase::Deadline, None));
+    assert!(failure.message.contains("no database"), "the last line of the log is told: {}", failure.message);
+    for object in ["deployment/web", "service/web", "cm/settings"] {
+        assert!(!is_there(&namespace, object), "{object}");
+    }
+
+    assert_eq!(
+        apply(&namespace, &[&good, SERVICE, &settings, &job("migrate", "true")], &["--deadline", "60s"]),
+        Some(0)
+    );
+    let specs = || ["deployment/web", "service/web"].map(|object| spec(&namespace, object));
+    let before = specs();
+
+    // A bad image: by the deadline, and what the pod says is told.
+    let bad = deployment("knoll/none:1", "sleep 3600", "  replicas: 1\n  minReadySeconds: 1\n");
+    let other = SERVICE.replace("port: 80", "port: 81");
+    assert_eq!(apply(&namespace, &[&bad, &other, &config_map("settings", "2")], &["--deadline", "8s"]), Some(1));
+    let failure = status(&namespace).await.failure.unwrap();
+    assert_eq!(failure.phase, AtomPhase::Deadline);
+    assert!(
+        failure.message.contains("ImagePullBackOff") || failure.message.contains("ErrImagePull"),
+        "{}",
+        failure.message
+    );
+    assert_eq!(specs(), before);
+    assert_eq!(
+        (get(&namespace, "cm/settings", ".data.k"), is_there(&namespace, "job/migrate")),
+        ("1".to_owned(), true)
+    );
+
+    // The same by the Deployment's own word, long before the deadline.
+    let early = deployment("knoll/none:1", "sleep 3600", "  replicas: 1\n  progressDeadlineSeconds: 3\n");
+    assert_eq!(apply(&namespace, &[&early, &other], &["--deadline", "10m"]), Some(1));
+    let failure = status(&namespace).await.failure.unwrap();
+    assert_eq!((failure.phase, failure.reason.as_str()), (AtomPhase::Error, "ObjectFailed"));
+    assert!(failure.message.contains("ProgressDeadlineExceeded"), "{}", failure.message);
+    assert_eq!(specs(), before);
+
+    // A Job that fails is the end of an update at once, and the one that it replaced is made anew.
+    let job_before = get(&namespace, "job/migrate", ".spec.template.spec.containers[0].command");
+    assert_eq!(apply(&namespace, &[&good, SERVICE, &settings, &job("migrate", "exit 4")], &[]), Some(1));
+    let failure = status(&namespace).await.failure.unwrap();
+    assert!(
+        failure.reason == "ObjectFailed" && failure.message.contains("BackoffLimitExceeded"),
+        "{}",
+        failure.message
+    );
+    assert_eq!(get(&namespace, "job/migrate", ".spec.template.spec.containers[0].command"), job_before);
+    assert_eq!(specs(), before);
+}
+
+#[tokio::test]
+async fn what_others_do_to_workloads_is_left_alone_or_named() {
+    if !World::get().is_real() {
+        return;
+    }
+    let namespace = World::get().namespace().await;
+    let without = deployment(IMAGE, "sleep 3600", "");
+    assert_eq!(apply(&namespace, &[&without], &["--deadline", "60s"]), Some(0));
+    // As an autoscaler does it.
+    let _ = namespace.kubectl(&["scale", "deployment/web", "--replicas=2"]).ok();
+    let bad = deployment("knoll/none:1", "sleep 3600", "");
+    assert_eq!(apply(&namespace, &[&bad], &["--deadline", "6s"]), Some(1));
+    assert_eq!(get(&namespace, "deployment/web", ".spec.replicas"), "2");
+
+    // Another manager's field is a conflict that names it.
+    let three = deployment(IMAGE, "sleep 3600", "  replicas: 3\n");
+    assert_eq!(apply(&namespace, &[&three], &[]), Some(1));
+    let failure = status(&namespace).await.failure.unwrap();
+    assert_eq!(failure.reason, "FieldConflict");
+    assert!(failure.message.contains(".spec.replicas") && failure.message.contains("kubectl"), "{}", failure.message);
+    // Taken over by force, and given back when the update fails.
+    let forced = deployment("knoll/none:1", "sleep 3600", "  replicas: 3\n");
+    assert_eq!(apply(&namespace, &[&forced], &["--force", "--deadline", "6s"]), Some(1));
+    assert_eq!(get(&namespace, "deployment/web", ".spec.replicas"), "2");
+
+    // Cancelled while it waits.
+    let slow = folder(&[&deployment("knoll/none:2", "sleep 3600", "")]);
+    let _ = namespace.knoll(&["atom", "apply", "-f", slow.path.to_str().unwrap(), "--deadline", "10m"]).ok();
+    let waits = |atom: &Atom| {
+        let status = atom.status.clone().unwrap_or_default();
+        status.phase == AtomPhase::Updating && status.objects.iter().any(|object| object.message.is_some())
+    };
+    namespace.until::<Atom>("web", "waited", waits).await;
+    assert_eq!(namespace.knoll(&["atom", "cancel", "web", "--wait"]).code, Some(1));
+    let cancelled = status(&namespace).await;
+    assert_eq!(cancelled.failure.unwrap().phase, AtomPhase::Cancelled);
+    assert_eq!(get(&namespace, "deployment/web", ".spec.template.spec.containers[0].image"), IMAGE);
+}
+
+const STACK: &str = r#"apiVersion: knoll.dev/v1alpha1
+kind: Stack
+metadata: {name: net}
+spec:
+  source: {inline: {main.tf: 'output "size" { value = NUMBER }'}}
+  rollbackWith: web
+"#;
+
+fn pair(number: &str, version: &str, ready: &str) -> String {
+    let stack = STACK.replace("NUMBER", number);
+    let template = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a, annotations: {{knoll.dev/ready-when: \"{ready}\"}}}}\ndata: {{size: \"size-${{input.size}}\"}}\n"
+    );
+    let version = format!(
+        "apiVersion: knoll.dev/v1alpha1\nkind: AtomVersion\nmetadata: {{name: {version}}}\nspec:\n  template: {}\n---\napiVersion: knoll.dev/v1alpha1\nkind: Atom\nmetadata: {{name: web}}\nspec: {{version: {version}, deadline: 5m, inputs: [{{name: size, stackRef: {{name: net, output: size}}}}]}}\n",
+        Value::String(template)
+    );
+    format!("{stack}---\n{version}")
+}
+
+#[tokio::test]
+async fn a_stack_and_an_atom_go_back_together() {
+    let namespace = World::get().namespace().await;
+    let apply = |text: &str| namespace.kubectl_with(text, &["apply", "-f", "-"]).ok();
+    let _ = apply(&pair("1", "v1", "true"));
+    let ends = |phase: AtomPhase, version: &'static str| {
+        move |atom: &Atom| {
+            let status = atom.status.clone().unwrap_or_default();
+            status.phase == phase && status.target_version.as_deref() == Some(version) && status.journal.is_none()
+        }
+    };
+    namespace.until::<Atom>("web", "ran", ends(AtomPhase::Running, "v1")).await;
+    assert_eq!(get(&namespace, "cm/a", ".data.size"), "size-1");
+    // A change to both: the Stack first, then the Atom with its new output.
+    let _ = apply(&pair("2", "v2", "self.data.size == 'size-2'"));
+    let second = |atom: &Atom| {
+        let tried = |of: &AtomStatus| of.tried.as_ref().map(|tried| tried.stacks.clone());
+        let status = atom.status.clone().unwrap_or_default();
+        ends(AtomPhase::Running, "v2")(atom) && tried(&status) == status.good.as_ref().map(|good| good.stacks.clone())
+    };
+    namespace.until::<Atom>("web", "ran", second).await;
+    assert_eq!(get(&namespace, "cm/a", ".data.size"), "size-2");
+    // A change to both that the Atom does not survive: both go back.
+    let _ = apply(&pair("3", "v3", "self.data.size"));
+    namespace.until::<Atom>("web", "went back", ends(AtomPhase::Reverted, "v3")).await;
+    let back = |stack: &knoll_api::Stack| {
+        stack.status.as_ref().is_some_and(|status| status.phase == knoll_api::stack::StackPhase::Reverted)
+    };
+    let stack: knoll_api::Stack = namespace.until("net", "went back", back).await;
+    let failure = stack.status.as_ref().unwrap().failure.clone().unwrap();
+    assert_eq!(failure.reason, "AtomFailed");
+    let outputs = |stack: &knoll_api::Stack| {
+        stack.status.as_ref().is_some_and(|status| status.outputs.get("size") == Some(&Value::from(2)))
+    };
+    namespace.until::<knoll_api::Stack>("net", "had its old outputs", outputs).await;
+    assert_eq!(get(&namespace, "cm/a", ".data.size"), "size-2");
+    let atom = status(&namespace).await;
+    assert_eq!((atom.phase, atom.current_version.as_deref()), (AtomPhase::Reverted, Some("v2")));
+}
