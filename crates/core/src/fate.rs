@@ -135,6 +135,10 @@ fn exited(pod: &Pod, terminated: &ContainerStateTerminated) -> Cause {
 fn sentence(terminated: &ContainerStateTerminated) -> String {
     let code = match terminated.signal {
         Some(signal) => format!("signal {signal}"),
+        // A kubelet tells of signals as a shell does.
+        None if (129..=192).contains(&terminated.exit_code) => {
+            format!("exit code {} (signal {})", terminated.exit_code, terminated.exit_code - 128)
+        }
         None => format!("exit code {}", terminated.exit_code),
     };
     match terminated.message.as_deref().map(str::trim).filter(|message| !message.is_empty()) {

@@ -8,11 +8,12 @@ use knoll_api::{
     names::{annotation, condition, reason},
     run::{Operation, Run, RunPhase, StepName},
     variables::Variables,
-    workspace::{StateSummary, Workspace, WorkspacePhase, WorkspaceStatus},
+    workspace::{StateSummary, Workspace, WorkspacePhase, WorkspaceSpec, WorkspaceStatus},
 };
 use kube::ResourceExt;
 
 use crate::{
+    approval,
     conditions::Pen,
     queue::{self, Entry, Standing, View},
 };
@@ -66,7 +67,7 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> WorkspaceStatus {
     if let Some(applied) = applied_by(seen) {
         next.bundle = Some(applied);
     }
-    let entries: Vec<Entry> = seen.runs.iter().map(|run| entry(run, deleting)).collect();
+    let entries: Vec<Entry> = seen.runs.iter().map(|run| entry(run, &workspace.spec, deleting)).collect();
     let places = queue::decide(&View { active: next.active.as_deref(), runs: &entries, lingering: seen.lingering });
     // While a run goes on the state changes with every resource; it is told once, when the lock moves on.
     if places.active.is_none() || places.active != next.active {
@@ -111,13 +112,16 @@ fn applied_by(seen: &Observed<'_>) -> Option<String> {
     status.bundle.clone().filter(|_| applied)
 }
 
-fn entry(run: &Run, workspace_is_going: bool) -> Entry {
+fn entry(run: &Run, workspace: &WorkspaceSpec, workspace_is_going: bool) -> Entry {
+    let decided = run.status.as_ref().is_some_and(|status| status.decision.is_some());
     let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
     let standing = match phase {
         phase if phase.is_finished() => Standing::Ended,
         _ if run.metadata.deletion_timestamp.is_some() || workspace_is_going => Standing::Leaving,
         // A plan in review is held by the active run and stays active; a command waits outside.
         RunPhase::Review => Standing::Held,
+        // Also before the run itself says so: who is let in first would hold the others up until somebody decides.
+        _ if !decided && approval::is_privileged(&run.spec, workspace) => Standing::Held,
         _ => Standing::Waiting,
     };
     Entry {
@@ -147,6 +151,17 @@ mod tests {
         let lingering = BTreeSet::new();
         let seen = Observed { workspace: &workspace, runs: &[&run], lingering: &lingering, head: None };
         assert_eq!(decide(&seen, Timestamp::UNIX_EPOCH).bundle.as_deref(), expect);
+    }
+
+    #[test]
+    fn a_privileged_command_holds_nobody_up_before_it_is_approved() {
+        let spec = WorkspaceSpec { privileged_commands: vec!["state rm".to_owned()], ..WorkspaceSpec::default() };
+        let command = |words: &str| {
+            let operation = knoll_api::run::Operation::Command;
+            Run::new("r", RunSpec { operation, command: Some(words.to_owned()), ..RunSpec::default() })
+        };
+        assert_eq!(entry(&command("state rm"), &spec, false).standing, Standing::Held);
+        assert_eq!(entry(&command("state mv"), &spec, false).standing, Standing::Waiting);
     }
 
     #[test]

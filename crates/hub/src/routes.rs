@@ -318,7 +318,11 @@ async fn put_progress(
 async fn name_the_stop(client: &Client, caller: &Caller, exit: &mut Exit) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &caller.namespace);
     let pod = api.get_opt(&caller.pod).await?.filter(|pod| pod.metadata.uid.as_deref() == Some(caller.uid.as_str()));
-    let Some(pod) = pod else { return Ok(()) };
+    let Some(pod) = pod else {
+        let message = "The pod was deleted at once; terraform was stopped, and what it did is in the state.";
+        exit.message = Some(message.to_owned());
+        return Ok(());
+    };
     let message = exit.message.take().unwrap_or_default();
     (exit.reason, exit.message) = match fate::told_to_stop(&pod) {
         Some(cause) => (Some(cause.reason), Some(cause.message)),

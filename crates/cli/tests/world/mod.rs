@@ -392,8 +392,9 @@ impl Process {
         self.words.iter().any(|word| word == "runner") && !self.words.iter().any(|word| word == "shim")
     }
 
+    /// Whether it is that of [`WAIT`]; what holds the namespaces of a pod may sleep too.
     pub fn is_sleep(&self) -> bool {
-        self.words.iter().take(2).any(|word| word.ends_with("sleep"))
+        self.words.iter().take(2).any(|word| word.ends_with("sleep")) && self.words.iter().any(|word| word == "3600")
     }
 
     pub fn kill(&self) {

@@ -75,7 +75,7 @@ fn a_pod_that_ended_names_why() {
     check(
         json!({"deletionTimestamp": "2025-01-01T00:10:30Z"}),
         dead("Error", 143, ""),
-        "PodDeleted | The pod was deleted before its runner had reported its end: exit code 143.",
+        "PodDeleted | The pod was deleted before its runner had reported its end: exit code 143 (signal 15).",
     );
     check(
         json!({}),
