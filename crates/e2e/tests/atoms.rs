@@ -137,10 +137,10 @@ async fn an_update_that_may_not_prune_is_undone_and_what_was_pruned_is_back() {
     );
     assert_ne!(get(&namespace, "cm/old", ".metadata.uid"), uid, "it was pruned, and made anew");
     // What the account may not write is refused before anything is written.
-    let claim = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 80}]}\n";
+    let claim = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: s}\n";
     assert_eq!(apply(&namespace, &[&a2, claim], &as_deployer), Some(1));
     let failure = status(&namespace).await.failure.unwrap();
-    assert!(failure.reason == "Forbidden" && failure.message.contains("Nothing was written."), "{}", failure.message);
+    assert!(failure.reason == "Forbidden" && failure.message.contains("serviceaccounts"), "{}", failure.message);
     assert_eq!(get(&namespace, "cm/a", ".data.k"), "1");
     // Without an account nothing outside of the namespace is touched.
     let elsewhere = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: default}\n";
