@@ -9,7 +9,7 @@ use clap::Subcommand;
 
 use crate::cluster::{ApiServer, Place, Up, node_possible};
 use crate::image;
-use crate::progress::{command, phase, root, status};
+use crate::progress::{phase, status};
 use crate::real;
 
 /// What to measure.
@@ -24,6 +24,12 @@ enum Bench {
     /// The embedded API server beside kube-apiserver with etcd
     Api {
         /// What `knoll-bench api` is told, such as `--rounds 5`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
+    /// Many Stacks: created at once with real terraform, and settled
+    Stacks {
+        /// What `knoll-bench stacks` is told, such as `--settled 5000`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
@@ -49,25 +55,17 @@ enum Bench {
 
 /// Measures.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    // The program of the image is the one that is measured everywhere.
+    let built = phase("building knoll and its benchmarks", || image::build_static(&["knoll", "knoll-bench"], false))?;
     match &arguments.bench {
-        Bench::Api { rest } => {
-            phase("building knoll and its benchmarks", || {
-                command(&["build", "--release", "--package", "knoll", "--package", "knoll-bench", "--bins"])
-            })?;
-            api(&root().join("target/release"), rest)
+        Bench::Api { rest } => api(&built, rest),
+        Bench::Stacks { rest } => {
+            let mut bench = Command::new(built.join("knoll-bench"));
+            status(bench.arg("stacks").arg("--knoll").arg(built.join("knoll")).args(rest))
         }
-        Bench::Atom { embedded, rest } => on_both(&built_static()?, "atom", *embedded, rest),
-        Bench::Run { embedded, rest } => on_both(&built_static()?, "run", *embedded, rest),
+        Bench::Atom { embedded, rest } => on_both(&built, "atom", *embedded, rest),
+        Bench::Run { embedded, rest } => on_both(&built, "run", *embedded, rest),
     }
-}
-
-/// The folder of the programs: the one of the image is the one that is measured on the embedded cluster.
-fn built_static() -> anyhow::Result<PathBuf> {
-    let bench = phase("building knoll and its benchmarks", || {
-        image::build_static("knoll", false)?;
-        image::build_static("knoll-bench", false)
-    })?;
-    Ok(bench.parent().context("a program lies in a folder")?.to_owned())
 }
 
 /// Measures Runs or Atoms, on a real cluster too where this machine can have a node.
@@ -80,7 +78,7 @@ fn on_both(built: &Path, what: &str, embedded_only: bool, rest: &[String]) -> an
         Ok(()) => {
             let place = Place::of(None)?;
             phase("starting a real cluster with a node", || Up { node: true, ..Up::default() }.run(&place))?;
-            phase("loading images", || image::load_for_figures(&place))?;
+            phase("loading images", || image::load_built(&place, &built.join("knoll")))?;
             real::install(&built.join("knoll"), &place)?;
             bench.arg("--real").arg(place.kubeconfig());
             if what == "run" {

@@ -44,21 +44,25 @@ pub fn tofu() -> Option<String> {
 
 /// Builds the images quickly and loads them into a node.
 pub fn load_for_tests(place: &Place) -> anyhow::Result<()> {
-    load(place, true)
+    run(&into(place))
 }
 
-/// Builds the images to be quick and loads them into a node.
-pub fn load_for_figures(place: &Place) -> anyhow::Result<()> {
-    load(place, false)
+/// Loads images with this program, which is built already, into a node.
+pub fn load_built(place: &Place, knoll: &Path) -> anyhow::Result<()> {
+    make(&into(place), Some(knoll))
 }
 
-fn load(place: &Place, dev: bool) -> anyhow::Result<()> {
+fn into(place: &Place) -> Arguments {
     let name = (place.name != cluster::DEFAULT_NAME).then(|| place.name.clone());
-    run(&Arguments { dev, tofu: false, load: true, name })
+    Arguments { dev: true, tofu: false, load: true, name }
 }
 
 /// Builds the images and loads them.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    make(arguments, None)
+}
+
+fn make(arguments: &Arguments, built: Option<&Path>) -> anyhow::Result<()> {
     let place = Place::of(arguments.name.as_deref())?;
     let runtime = Runtime::of(&place)?;
     if arguments.load && runtime.is_none() {
@@ -89,7 +93,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let name = format!("opentofu/opentofu:{}", tofu::VERSION);
         publish(&contents::tool(&name, &tofu::ensure()?, &busybox)?)?;
     }
-    publish(&knoll(arguments.dev)?)?;
+    let binary = match built {
+        Some(built) => built.to_owned(),
+        None => phase("building a static knoll", || build_static(&["knoll"], arguments.dev))?.join("knoll"),
+    };
+    elf::check_static(&binary)?;
+    publish(&contents::knoll(&format!("knoll/knoll:{}", env!("CARGO_PKG_VERSION")), &binary))?;
     println!("The images are in {}", folder.display());
     match runtime {
         Some(_) => println!("They are loaded into the node of {}", place.folder.display()),
@@ -105,28 +114,22 @@ pub fn pause(name: &str, busybox: &Path) -> Image {
     contents::pause(name, busybox)
 }
 
-/// Builds the static binary, and the image that has it.
-fn knoll(dev: bool) -> anyhow::Result<Image> {
-    let binary = phase("building a static knoll", || build_static("knoll", dev))?;
-    elf::check_static(&binary)?;
-    Ok(contents::knoll(&format!("knoll/knoll:{}", env!("CARGO_PKG_VERSION")), &binary))
-}
-
-/// Builds a package's program of this name for an image, and tells where it is.
-pub fn build_static(name: &str, dev: bool) -> anyhow::Result<PathBuf> {
+/// Builds the programs of these packages as an image needs them, and tells in which folder they are.
+pub fn build_static(packages: &[&str], dev: bool) -> anyhow::Result<PathBuf> {
     let host = host()?;
     if !host.contains("linux") {
         bail!("images are for Linux, and this machine is {host}: build with the Dockerfile instead");
     }
     let mut build = cargo();
-    build.args(["build", "--package", name, "--bin", name, "--target", &host]);
+    build.args(["build", "--bins", "--target", &host]);
+    build.args(packages.iter().flat_map(|package| ["--package", package]));
     if !dev {
         build.arg("--release");
     }
     // With a target of its own the flags reach what runs in the image, and not what runs during the build.
     build.env("RUSTFLAGS", "-C target-feature=+crt-static").env_remove("CARGO_ENCODED_RUSTFLAGS");
     status(&mut build)?;
-    Ok(target().join(&host).join(if dev { "debug" } else { "release" }).join(name))
+    Ok(target().join(&host).join(if dev { "debug" } else { "release" }))
 }
 
 /// The platform that this machine's compiler builds for.

@@ -5,6 +5,7 @@ mod atom;
 mod run;
 mod server;
 mod spread;
+mod stacks;
 mod table;
 
 use clap::{Parser, Subcommand};
@@ -25,6 +26,8 @@ enum Bench {
     Atom(atom::Arguments),
     /// One run, and 20 at once, beside bare terraform
     Run(run::Arguments),
+    /// Many Stacks: created at once, and settled
+    Stacks(stacks::Arguments),
 }
 
 #[tokio::main]
@@ -35,5 +38,6 @@ async fn main() -> anyhow::Result<()> {
         Bench::Api(arguments) => api::run(&arguments).await,
         Bench::Atom(arguments) => atom::run(&arguments).await,
         Bench::Run(arguments) => run::run(&arguments).await,
+        Bench::Stacks(arguments) => stacks::run(&arguments).await,
     }
 }

@@ -19,7 +19,7 @@ mod source;
 mod sweep;
 mod unpack;
 
-pub use config_maps::{StoreError, digest_of, fetch, is_stored, store, store_with};
+pub use config_maps::{StoreError, digest_of, fetch, is_stored, store, store_again, store_with};
 pub use folder::{FolderError, pack_folder};
 pub use pack::{Bundle, File, Files, LARGEST, PackError, digest, pack, pack_texts};
 pub use place::{INPUT_FILE, MODULE_FILE, module_path, pack_at};

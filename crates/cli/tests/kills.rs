@@ -14,7 +14,7 @@ use knoll_api::step::StepName;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
-use world::{Place, WAIT, World, inline, processes, reason, with_module, within};
+use world::{Place, WAIT, World, a_moment, inline, processes, reason, with_module, within};
 
 /// `a` is there at once, `b` takes its time.
 const SLOW: &str = r#"
@@ -29,7 +29,7 @@ const QUICK: &str = "resource \"terraform_data\" \"a\" { input = \"kept\" }\nres
 /// How often each is done, all at the same time.
 const TIMES: usize = 5;
 /// How soon the next run has ended, on a machine that has other things to do.
-const RECOVERED: Duration = Duration::from_secs(30);
+const RECOVERED: Duration = Duration::from_secs(60);
 
 /// Starts a run that hangs once `a` is recorded, lets another one wait behind it, and kills.
 async fn killed(place: &Place, kill: impl AsyncFnOnce(&Pod)) -> RunStatus {
@@ -99,7 +99,7 @@ async fn a_process_that_is_killed_fails_its_run_and_nothing_else() {
         processes(pod).iter().filter(|process| process.is_runner()).for_each(|process| process.kill());
         let alone = async {
             while processes(pod).iter().any(|process| process.is_terraform()) {
-                tokio::task::yield_now().await;
+                a_moment().await;
             }
         };
         within("terraform goes with its runner", alone).await;

@@ -51,6 +51,34 @@ fn what_is_piped_into_a_console_or_a_shell_is_read_over_there() {
 }
 
 #[test]
+fn whoever_wants_no_colours_gets_none() {
+    let home = Home::with_workspace();
+    let coloured = |terminal: &Terminal| terminal.printed.contains("\x1b[3") || terminal.printed.contains("\x1b[1m");
+    for (variables, expect) in [(&[][..], true), (&[("NO_COLOR", "1")][..], false)] {
+        for words in [&["plan"][..], &["runs"][..], &["workspace", "delete", "gone", "--yes"][..]] {
+            let mut terminal = Terminal::run_with(&home, words, 24, 100, variables);
+            terminal.ends();
+            assert_eq!(coloured(&terminal), expect, "{words:?}: {:?}", terminal.printed);
+        }
+    }
+}
+
+#[test]
+fn the_settings_of_a_workspace_are_edited() {
+    let home = Home::with_workspace();
+    let edit = |editor: &str| home.command(&["workspace", "edit"]).env("EDITOR", editor).output().unwrap();
+    let said = |output: std::process::Output| {
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    assert_eq!(said(edit("true")), (Some(0), "Unchanged workspace `net`\n".to_owned()));
+    assert_eq!(said(edit("sed -i s/10/20/")), (Some(0), "Changed workspace `net`\n".to_owned()));
+    assert_eq!(home.kubectl(&["get", "workspace", "net", "-o", "jsonpath={.spec.stateHistory}"], None), "20");
+    let (code, text) = said(edit("sed -i s/terraform$/pulumi/"));
+    assert!(code == Some(1) && text.contains("nothing was changed; what you wrote is in"), "{text}");
+}
+
+#[test]
 fn a_plan_is_decided_by_whoever_looks_at_it() {
     let home = Home::with_workspace();
     let run = home.ok(&["apply", "--approval", "manual", "--detach"]);
@@ -163,8 +191,16 @@ fn manual_pages_are_written() {
 fn a_watch_prints_what_changes() {
     use std::io::{BufRead, BufReader};
     let home = Home::with_workspace();
-    let mut child = home.command(&["watch"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    /// A command that ends with the test, however that ends.
+    struct Command(std::process::Child);
+    impl Drop for Command {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    let mut child = Command(home.command(&["watch"]).stdout(std::process::Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
     // The first run may be there before the watch is: the second one is not.
     home.ok(&["plan"]);
     home.ok(&["plan"]);
@@ -172,14 +208,23 @@ fn a_watch_prints_what_changes() {
     let seen = lines.find(|line| {
         line.as_ref().is_ok_and(|line| line.starts_with(&format!("run\t{run}\t")) && line.ends_with("\tSucceeded"))
     });
-    child.kill().unwrap();
-    child.wait().unwrap();
     assert!(seen.is_some());
+    home.create(&serde_json::json!({
+        "apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": "base"},
+        "spec": {"source": {"inline": {"main.tf": "output \"id\" { value = 1 }"}}},
+    }));
+    let seen = lines
+        .find(|line| line.as_ref().is_ok_and(|line| line.starts_with("stack\tbase\t") && line.ends_with("\tReady")));
+    assert!(seen.is_some());
+    drop(child);
     let mut terminal = Terminal::run(&home, &["watch"], 24, 100);
-    terminal.sees("NAME");
+    terminal.sees("REVISION");
+    terminal.sees("base");
     terminal.sees(&run);
     terminal.types("\x03");
     assert_eq!(terminal.ends().code(), Some(0));
+    // What was seen last stays on the screen.
+    assert!(terminal.screen().contains(&run), "{}", terminal.screen());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use knoll_api::run::RunPhase;
 use knoll_api::step::{StepName, StepState};
 use kube::api::PostParams;
 use serde_json::json;
-use world::{Place, WAIT, World, inline, reason, with_module, within};
+use world::{Place, WAIT, World, a_moment, inline, reason, with_module, within};
 
 const MODULE: &str =
     "resource \"terraform_data\" \"a\" { input = 1 }\noutput \"x\" { value = terraform_data.a.output }\n";
@@ -134,7 +134,7 @@ async fn a_log_is_read_and_followed_while_the_run_goes_on() {
     let read = || String::from_utf8(world.call(&["logs", "-n", &place.namespace, "r"]).stdout).unwrap();
     let planned = async {
         while !read().contains("1 to add") {
-            tokio::task::yield_now().await;
+            a_moment().await;
         }
     };
     within("what is printed is kept within a second", planned).await;

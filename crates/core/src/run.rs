@@ -229,10 +229,10 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
     let Some(pod) = seen.pod else {
         let since = status.started_at.as_ref().map(|time| time.0);
         let late = status.phase == RunPhase::Starting && is_past(after(since, limit), now);
-        let cause = if late {
-            told_late(&status).unwrap_or_else(|| not_in_time(run, seen.workspace, None))
-        } else {
-            Cause::new(reason::POD_DELETED, "The pod was deleted before its runner had reported its end.")
+        let cause = match told_late(&status) {
+            Some(told) => told,
+            None if late => not_in_time(run, seen.workspace, None),
+            None => Cause::new(reason::POD_DELETED, "The pod was deleted before its runner had reported its end."),
         };
         return lost(seen, status, cause, now);
     };

@@ -2,7 +2,7 @@
 
 use knoll_api::run::{Operation, Run};
 use knoll_api::workspace::Workspace;
-use knoll_bundle::{Bundle, Origin, StoreError, fetch, is_stored, store};
+use knoll_bundle::{Bundle, Origin, StoreError, fetch, is_stored, store, store_again};
 use knoll_fetch::{Settings, SourceError, of_source};
 use kube::{Client, ResourceExt};
 
@@ -44,7 +44,7 @@ impl From<StoreError> for Error {
 }
 
 /// The packed files of a run, or nothing for a run that can do without. Files that nobody has kept yet are stored while
-/// the run goes on; [`kept`] waits for that.
+/// the run goes on; [`kept`] waits for that. `used` says whether another run has files of a digest.
 ///
 /// # Errors
 /// When its source is not there or cannot be used.
@@ -54,6 +54,7 @@ pub async fn of(
     run: &Run,
     workspace: &Workspace,
     settings: Settings,
+    used: impl Fn(&str) -> bool,
 ) -> Result<Option<Vec<u8>>, Error> {
     let namespace = run.namespace().unwrap_or_default();
     let pinned = run.status.as_ref().and_then(|status| status.bundle.as_deref());
@@ -64,7 +65,8 @@ pub async fn of(
             Origin::Kept(digest) => digest,
             Origin::Files(bundle) => {
                 let bytes = bundle.bytes.clone();
-                *session.storing.lock().await = Some(spawn_store(client.clone(), namespace, bundle));
+                let used = used(&bundle.digest);
+                *session.storing.lock().await = Some(spawn_store(client.clone(), namespace, bundle, used));
                 return Ok(Some(bytes));
             }
         },
@@ -78,8 +80,18 @@ pub async fn of(
     Ok(Some(fetch(client, &namespace, &digest).await?))
 }
 
-fn spawn_store(client: Client, namespace: String, bundle: Bundle) -> tokio::task::JoinHandle<Result<(), StoreError>> {
-    tokio::spawn(async move { store(&client, &namespace, &bundle).await })
+fn spawn_store(
+    client: Client,
+    namespace: String,
+    bundle: Bundle,
+    used: bool,
+) -> tokio::task::JoinHandle<Result<(), StoreError>> {
+    tokio::spawn(async move {
+        match used {
+            true => store_again(&client, &namespace, &bundle).await,
+            false => store(&client, &namespace, &bundle).await,
+        }
+    })
 }
 
 /// Whether the files of this digest, which the run says it has, are kept.

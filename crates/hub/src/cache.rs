@@ -73,6 +73,11 @@ where
         self.store.get(&ObjectRef::new(name).within(namespace))
     }
 
+    /// Whether one of the objects is so.
+    pub fn any(&self, is_so: impl Fn(&K) -> bool) -> bool {
+        self.store.find(|object| is_so(object)).is_some()
+    }
+
     /// Asks `found` after each change until it has an answer or the time is over.
     pub async fn wait_for<T>(&self, limit: Duration, mut found: impl FnMut() -> Option<T>) -> Option<T> {
         let mut changes = self.changes.clone();

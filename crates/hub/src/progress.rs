@@ -23,20 +23,21 @@ pub struct Reports {
     run: Option<Run>,
 }
 
-/// Merges `report` into the Run's status. A report that is older than one that was written is ignored.
+/// Merges `report` into the Run's status, and returns the Run as the API has it then, if there was something to write.
+/// A report that is older than one that was written is ignored.
 ///
 /// # Errors
 /// When the status cannot be written.
-pub async fn write(client: &Client, session: &Session, seen: &Run, report: &Progress) -> Result<(), Error> {
+pub async fn write(client: &Client, session: &Session, seen: &Run, report: &Progress) -> Result<Option<Run>, Error> {
     let mut reports = session.reports.lock().await;
     if report.sequence <= reports.sequence && report.exit.is_none() {
-        return Ok(());
+        return Ok(None);
     }
     let base = newer(reports.run.take(), seen.clone());
-    let written = merge(client, &session.caller.namespace, base, &session.caller.uid, report).await?;
+    let (run, written) = merge(client, &session.caller.namespace, base, &session.caller.uid, report).await?;
     reports.sequence = report.sequence;
-    reports.run = Some(written);
-    Ok(())
+    reports.run = Some(run.clone());
+    Ok(written.then_some(run))
 }
 
 /// Ends a run whose job cannot even be made: the reason stands where the user looks.
@@ -46,10 +47,17 @@ pub async fn write(client: &Client, session: &Session, seen: &Run, report: &Prog
 pub async fn fail(client: &Client, session: &Session, seen: &Run, reason: &str, message: &str) -> Result<(), Error> {
     let exit = Exit { code: 1, reason: Some(reason.to_owned()), message: Some(message.to_owned()) };
     let report = Progress { sequence: u64::MAX, exit: Some(exit), ..Progress::default() };
-    write(client, session, seen, &report).await
+    write(client, session, seen, &report).await.map(drop)
 }
 
-async fn merge(client: &Client, namespace: &str, base: Run, uid: &str, report: &Progress) -> Result<Run, Error> {
+/// The Run with the report in it, and whether it had to be written.
+async fn merge(
+    client: &Client,
+    namespace: &str,
+    base: Run,
+    uid: &str,
+    report: &Progress,
+) -> Result<(Run, bool), Error> {
     let api: Api<Run> = Api::namespaced(client.clone(), namespace);
     let name = base.name_any();
     let params = PatchParams { field_manager: Some(field_manager::HUB.to_owned()), ..PatchParams::default() };
@@ -58,9 +66,9 @@ async fn merge(client: &Client, namespace: &str, base: Run, uid: &str, report: &
         let next = progress::merge(&run, report, Timestamp::now());
         let patch = patch::status(run.metadata.resource_version.as_deref(), run.status.as_ref(), &next)
             .map_err(|error| Error::Internal(error.to_string()))?;
-        let Some(patch) = patch else { return Ok(run) };
+        let Some(patch) = patch else { return Ok((run, false)) };
         match api.patch_status(&name, &params, &Patch::Merge(&patch)).await {
-            Ok(written) => return Ok(written),
+            Ok(written) => return Ok((written, true)),
             Err(kube::Error::Api(status)) if status.is_conflict() => {
                 run = api.get(&name).await?;
                 if run.status.as_ref().and_then(|status| status.pod_uid.as_deref()) != Some(uid) {

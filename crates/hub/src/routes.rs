@@ -1,7 +1,7 @@
 //! The requests of runners.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
@@ -153,7 +153,14 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
 
 async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let workspace = runner.workspace(&shared).await?;
-    let bundle = bundle::of(&shared.client, &runner.session, &runner.run, &workspace, shared.fetch).await?;
+    let namespace = runner.session.caller.namespace.as_str();
+    let used = |digest: &str| {
+        shared.runs.any(|run| {
+            run.metadata.namespace.as_deref() == Some(namespace)
+                && run.status.as_ref().is_some_and(|status| status.bundle.as_deref() == Some(digest))
+        })
+    };
+    let bundle = bundle::of(&shared.client, &runner.session, &runner.run, &workspace, shared.fetch, used).await?;
     Ok(match bundle {
         Some(bundle) => ([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
@@ -294,7 +301,11 @@ async fn put_progress(
     if let Some(exit) = report.exit.as_mut().filter(|exit| exit.reason.as_deref() == Some(reason::POD_DELETED)) {
         name_the_stop(&shared.client, &runner.session.caller, exit).await?;
     }
-    progress::write(&shared.client, &runner.session, &runner.run, &report).await?;
+    let asked = Instant::now();
+    if let Some(written) = progress::write(&shared.client, &runner.session, &runner.run, &report).await? {
+        // The API has just said whose run it is: the state that follows needs no other look.
+        runner.session.confirm(&written, asked);
+    }
     if report.exit.is_some() {
         let Session { caller, workspace, .. } = &*runner.session;
         shared.store.close(&caller.namespace, workspace);

@@ -42,6 +42,15 @@ pub struct Session {
     confirmed: Mutex<Option<Instant>>,
 }
 
+impl Session {
+    /// Takes the API's word, given after `asked`, that the run is this pod's and goes on.
+    pub fn confirm(&self, run: &Run, asked: Instant) {
+        if is_pod_of(run, &self.caller.uid) && !is_over(run) {
+            *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+        }
+    }
+}
+
 /// The sessions of this replica, by pod UID.
 pub struct Sessions {
     client: Client,
@@ -115,8 +124,8 @@ impl Sessions {
         let fresh = api.get_opt(&session.run).await?;
         match fresh.filter(|run| is_pod_of(run, &session.caller.uid) && !is_over(run)) {
             None => Err(fenced(&session.caller)),
-            Some(_) => {
-                *session.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+            Some(run) => {
+                session.confirm(&run, asked);
                 Ok(())
             }
         }

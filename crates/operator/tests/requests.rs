@@ -5,10 +5,11 @@ mod cluster;
 
 use std::sync::{Arc, Mutex};
 
-use cluster::{Operator, World, apply, ends};
+use cluster::{DEADLINE, Operator, World, apply, ends};
 use http::Request;
-use knoll_api::{Workspace, run::RunPhase, wire::Progress};
-use kube::{Client, client::Body};
+use knoll_api::{Stack, Workspace, run::RunPhase, stack::StackPhase, wire::Progress};
+use kube::{Client, api::PostParams, client::Body, runtime::wait::await_condition};
+use serde_json::json;
 
 /// A client that writes down what it is asked for, watches aside.
 fn recorded(client: Client) -> (Client, Arc<Mutex<Vec<String>>>) {
@@ -52,4 +53,62 @@ async fn a_run_takes_four_writes_its_events_and_no_read() {
     );
     // Started, perhaps seen at work, ended.
     assert!((2..=3).contains(&events.len()), "{events:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_comes_to_settled_stacks_writes_nothing() {
+    const COUNT: usize = 40;
+    let world = World::start().await;
+    let stack = |name: &str| -> Stack {
+        let spec = json!({"source": {"inline": {"main.tf": ""}}, "variables": {"name": name}, "outputs": {"secretName": format!("{name}-outputs")}});
+        serde_json::from_value(
+            json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": name}, "spec": spec}),
+        )
+        .unwrap()
+    };
+    let first = world.operator();
+    let settle = async |number: usize| {
+        let name = format!("s{number}");
+        world.api::<Stack>().create(&PostParams::default(), &stack(&name)).await.unwrap();
+        let settled = |stack: Option<&Stack>| {
+            let status = stack.and_then(|stack| stack.status.as_ref());
+            status.is_some_and(|status| status.phase == StackPhase::Ready && status.outputs_digest.is_some())
+        };
+        let started = |stack: Option<&Stack>| {
+            stack.and_then(|stack| stack.status.as_ref()).is_some_and(|status| status.last_run.is_some())
+        };
+        let begun = await_condition(world.api::<Stack>(), &name, started).await.unwrap().unwrap();
+        let run = begun.status.unwrap().last_run.unwrap();
+        world.run_until(&run, "started", |run| run.status.as_ref().is_some_and(|s| s.pod_uid.is_some())).await;
+        world.report(&run, &ends(0)).await;
+        await_condition(world.api::<Stack>(), &name, settled).await.unwrap();
+        let idle = |workspace: &Workspace| workspace.status.as_ref().is_some_and(|status| status.active.is_none());
+        world.workspace_until(&name, idle).await;
+    };
+    let all = futures::future::join_all((0..COUNT).map(settle));
+    tokio::time::timeout(DEADLINE, all).await.unwrap();
+    first.stop().await;
+
+    let (client, requests) = recorded(world.client.clone());
+    let second = Operator::start(client);
+    // When the operator has come to one that was created after it began, it has been through all that were there before.
+    world.api::<Stack>().create(&PostParams::default(), &stack("last")).await.unwrap();
+    let started = |stack: Option<&Stack>| {
+        stack.and_then(|stack| stack.status.as_ref()).is_some_and(|status| status.last_run.is_some())
+    };
+    let begun = tokio::time::timeout(DEADLINE, await_condition(world.api::<Stack>(), "last", started)).await;
+    let run = begun.unwrap().unwrap().unwrap().status.unwrap().last_run.unwrap();
+    world.run_until(&run, "started", |run| run.status.as_ref().is_some_and(|s| s.pod_uid.is_some())).await;
+    second.stop().await;
+    let about_others = |request: &&String| {
+        let writes = ["POST", "PUT", "PATCH", "DELETE"].iter().any(|verb| request.starts_with(verb));
+        let about_last = request.contains("last") || request.starts_with("POST ");
+        writes && !about_last
+    };
+    let requests = requests.lock().unwrap();
+    let written: Vec<&String> = requests.iter().filter(about_others).collect();
+    assert!(written.is_empty(), "{written:?}");
+    // What the last one takes: its bundle, its variables, its Run, the pod of that; and events.
+    let created = requests.iter().filter(|request| request.starts_with("POST ") && *request != "POST events").count();
+    assert_eq!(created, 4, "{requests:?}");
 }

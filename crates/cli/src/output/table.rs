@@ -98,7 +98,8 @@ impl fmt::Display for Table {
         let head: Vec<Cell> = self.head.iter().map(|head| Cell::from(*head)).collect();
         for row in std::iter::once(&head).chain(&self.rows) {
             let mut used = 0;
-            for (column, cell) in row.iter().enumerate() {
+            let last = row.iter().rposition(|cell| !cell.text.is_empty()).unwrap_or_default();
+            for (column, cell) in row.iter().enumerate().take(last + 1) {
                 let left = self.most_columns.map_or(usize::MAX, |most| most.saturating_sub(used));
                 let text: String = cell.text.chars().take(left).collect();
                 used += width(&text);
@@ -107,8 +108,8 @@ impl fmt::Display for Table {
                 } else {
                     f.write_str(&text)?;
                 }
-                // The last column needs no room after it.
-                if column + 1 < row.len() {
+                // What is last in a line needs no room after it.
+                if column < last {
                     let room = widths[column] + 3 - width(&cell.text);
                     let room = self.most_columns.map_or(room, |most| room.min(most.saturating_sub(used)));
                     used += room;
@@ -129,6 +130,7 @@ mod tests {
         let mut table = Table { colour: false, ..Table::new(&["NAME", "PHASE", "AGE"]) };
         table.row(["net-apply-x7k".into(), Cell::new("Failed", Tone::Bad), "3s".into()]);
         table.row(["ü".into(), "".into(), "12m".into()]);
+        table.row(["last".into(), "".into(), "".into()]);
         table
     }
 
@@ -136,7 +138,7 @@ mod tests {
     fn columns_stand_below_each_other() {
         assert_eq!(
             table().to_string(),
-            "NAME            PHASE    AGE\nnet-apply-x7k   Failed   3s\nü                        12m\n"
+            "NAME            PHASE    AGE\nnet-apply-x7k   Failed   3s\nü                        12m\nlast\n"
         );
     }
 

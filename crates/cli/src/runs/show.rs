@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use jiff::Timestamp;
-use knoll_api::Run;
 use knoll_api::names::condition;
 use knoll_api::run::RunApproval;
+use knoll_api::{Approval, Run};
 use kube::ResourceExt;
 
 use super::{diff, list, phase, plan_text};
@@ -51,10 +51,19 @@ pub async fn run(args: RunCommand, outer: &Connection) -> Result<ExitCode> {
     let place = Place::find(&args.connection.or(&outer)).await?;
     let run = super::get(&place, &args.run).await?;
     let plan = plan_text::read(&place, &run).await;
-    output::one(&run, args.output.output, |_| text(&run, plan.as_deref(), Timestamp::now()))
+    let comment = comment(&place, &run).await;
+    output::one(&run, args.output.output, |_| {
+        text(&run, comment.as_deref().unwrap_or_default(), plan.as_deref(), Timestamp::now())
+    })
 }
 
-fn text(run: &Run, plan_text: Option<&str>, now: Timestamp) -> String {
+/// What the person who decided on the run said about it.
+async fn comment(place: &Place, run: &Run) -> Option<String> {
+    let decision = run.status.as_ref()?.decision.as_ref()?;
+    place.api::<Approval>().get_opt(&decision.approval).await.ok()??.spec.comment
+}
+
+fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -> String {
     let status = run.status.clone().unwrap_or_default();
     let mut out = String::new();
     let mut field = |label: &str, value: &str| {
@@ -76,6 +85,7 @@ fn text(run: &Run, plan_text: Option<&str>, now: Timestamp) -> String {
     if matches!(run.spec.approval, RunApproval::Manual | RunApproval::ManualOnDestroy) {
         let decided = status.decision.as_ref().map(|decision| format!("{:?} by {}", decision.decision, decision.by));
         field("Decision", &decided.unwrap_or_else(|| "open".to_owned()));
+        field("Comment", comment);
         field("Digest", status.review_digest.as_deref().unwrap_or_default());
     }
     if !status.steps.is_empty() {

@@ -33,7 +33,7 @@ enum Command {
     /// Plan a stack as it is declared now, and change nothing
     Plan(plan::Args),
     /// Ask for a run of a stack although nothing has changed
-    Apply(change::Args),
+    Apply(change::ApplyArgs),
     /// Start no runs of a stack until it is resumed
     Suspend(change::Args),
     /// Let a stack go on

@@ -56,6 +56,7 @@ fn text(stack: &Stack, now: Timestamp) -> String {
     field("Pending", &short(status.pending_revision.as_deref()));
     field("Applied", &status.applied_at.as_ref().map(|at| time::moment(at.0)).unwrap_or_default());
     field("Last run", status.last_run.as_deref().unwrap_or_default());
+    field("Source", &message(condition::FETCHED));
     field("Needs", &needs(stack).into_iter().collect::<Vec<_>>().join(", "));
     field("Drifted", said(condition::DRIFTED).map(|drifted| drifted.status.as_str()).unwrap_or_default());
     field("Drift", &message(condition::DRIFTED));

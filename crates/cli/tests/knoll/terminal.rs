@@ -25,12 +25,18 @@ pub struct Terminal {
 impl Terminal {
     /// Runs `knoll WORDS` in a terminal of that size.
     pub fn run(home: &Home, words: &[&str], rows: u16, columns: u16) -> Self {
+        Self::run_with(home, words, rows, columns, &[])
+    }
+
+    /// The same, with these variables.
+    pub fn run_with(home: &Home, words: &[&str], rows: u16, columns: u16, variables: &[(&str, &str)]) -> Self {
         let (pty, pts) = pty_process::blocking::open().unwrap();
         pty.resize(pty_process::Size::new(rows, columns)).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_knoll"))
             .args(words)
             .env_clear()
             .envs(home.environment())
+            .envs(variables.iter().copied())
             .current_dir(home.module())
             .spawn(pts)
             .unwrap();

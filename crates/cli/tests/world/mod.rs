@@ -11,15 +11,18 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod, Secret};
 use knoll_api::run::{RunPhase, RunStatus};
 use knoll_api::workspace::WorkspaceStatus;
 use knoll_api::{Approval, Run, Workspace};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::NamespaceResourceScope;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::wait::await_condition;
+use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, Config, Resource, ResourceExt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -114,7 +117,7 @@ impl World {
         let free = async {
             // The system takes a moment to end a process: the folder is free when it has.
             while self.call(&["status"]).status.success() {
-                tokio::task::yield_now().await;
+                a_moment().await;
             }
         };
         within("the cluster has ended", free).await;
@@ -270,8 +273,13 @@ impl Place {
     /// Waits until the state has a resource of this name.
     pub async fn recorded(&self, workspace: &str, name: &str) {
         let recorded = async {
-            while !self.resources(workspace).await.iter().any(|resource| resource.ends_with(&format!(".{name}"))) {
-                tokio::task::yield_now().await;
+            let secret = knoll_api::names::state_secret(workspace);
+            let mut changes = std::pin::pin!(watch_object(self.api::<Secret>(), &secret).default_backoff());
+            // What the watch says does not matter, only that the state may be another.
+            while changes.next().await.is_some() {
+                if self.resources(workspace).await.iter().any(|resource| resource.ends_with(&format!(".{name}"))) {
+                    return;
+                }
             }
         };
         within(&format!("{name} is in the state"), recorded).await;
@@ -287,7 +295,7 @@ impl Place {
                 if !sleeps.is_empty() {
                     break;
                 }
-                tokio::task::yield_now().await;
+                a_moment().await;
             }
         };
         within(&format!("{run} waits and is released"), released).await;
@@ -314,7 +322,7 @@ impl Place {
         };
         let told = async {
             while !self.api::<Event>().list(&ListParams::default()).await.unwrap().iter().any(is) {
-                tokio::task::yield_now().await;
+                a_moment().await;
             }
         };
         within(&format!("the event {reason} of {name}"), told).await;
@@ -354,6 +362,11 @@ fn json_patch_merge(into: &mut Value, from: &Value) {
 
 fn from<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
+}
+
+/// Between two looks at what nobody tells of: looking all the time would take the time from what is waited for.
+pub async fn a_moment() {
+    tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
 pub async fn within<T: Debug>(what: &str, work: impl Future<Output = T>) -> T {

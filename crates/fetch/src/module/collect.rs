@@ -84,12 +84,18 @@ fn common<'a>(paths: impl Iterator<Item = &'a Path>) -> PathBuf {
 fn rules(folder: &Path) -> Result<Gitignore> {
     let mut builder = GitignoreBuilder::new(folder);
     let path = folder.join(IGNORE_FILE);
+    let refused = |error: ignore::Error| {
+        // The error names the file too.
+        let text = error.to_string();
+        let why = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
+        Error::Ignore { path: path.clone(), why }
+    };
     if path.is_file()
         && let Some(error) = builder.add(&path)
     {
-        return Err(Error::Ignore { path, why: error.to_string() });
+        return Err(refused(error));
     }
-    builder.build().map_err(|error| Error::Ignore { path, why: error.to_string() })
+    builder.build().map_err(refused)
 }
 
 /// What stays out, whoever asks for it.
