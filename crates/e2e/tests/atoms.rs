@@ -137,10 +137,10 @@ async fn an_update_that_may_not_prune_is_undone_and_what_was_pruned_is_back() {
     );
     assert_ne!(get(&namespace, "cm/old", ".metadata.uid"), uid, "it was pruned, and made anew");
     // What the account may not write is refused before anything is written.
-    let claim = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 80}]}\n";
+    let claim = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: s}\n";
     assert_eq!(apply(&namespace, &[&a2, claim], &as_deployer), Some(1));
     let failure = status(&namespace).await.failure.unwrap();
-    assert!(failure.reason == "Forbidden" && failure.message.contains("Nothing was written."), "{}", failure.message);
+    assert!(failure.reason == "Forbidden" && failure.message.contains("serviceaccounts"), "{}", failure.message);
     assert_eq!(get(&namespace, "cm/a", ".data.k"), "1");
     // Without an account nothing outside of the namespace is touched.
     let elsewhere = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: default}\n";
@@ -235,15 +235,22 @@ async fn what_others_do_to_workloads_is_left_alone_or_named() {
     assert_eq!(get(&namespace, "deployment/web", ".spec.replicas"), "2");
 
     // Another manager's field is a conflict that names it.
-    let three = deployment(IMAGE, "sleep 3600", "  replicas: 3\n");
+    let tuned = ["patch", "deployment/web", "--field-manager=tuner", "-p", r#"{"spec":{"minReadySeconds":2}}"#];
+    let _ = namespace.kubectl(&tuned).ok();
+    let three = deployment(IMAGE, "sleep 3600", "  minReadySeconds: 3\n");
     assert_eq!(apply(&namespace, &[&three], &[]), Some(1));
     let failure = status(&namespace).await.failure.unwrap();
     assert_eq!(failure.reason, "FieldConflict");
-    assert!(failure.message.contains(".spec.replicas") && failure.message.contains("kubectl"), "{}", failure.message);
+    assert!(
+        failure.message.contains(".spec.minReadySeconds") && failure.message.contains("`tuner`"),
+        "{}",
+        failure.message
+    );
     // Taken over by force, and given back when the update fails.
-    let forced = deployment("knoll/none:1", "sleep 3600", "  replicas: 3\n");
+    let forced = deployment("knoll/none:1", "sleep 3600", "  minReadySeconds: 3\n");
     assert_eq!(apply(&namespace, &[&forced], &["--force", "--deadline", "6s"]), Some(1));
-    assert_eq!(get(&namespace, "deployment/web", ".spec.replicas"), "2");
+    let both = [".spec.minReadySeconds", ".spec.replicas"].map(|field| get(&namespace, "deployment/web", field));
+    assert_eq!(both, ["2", "2"]);
 
     // Cancelled while it waits.
     let slow = folder(&[&deployment("knoll/none:2", "sleep 3600", "")]);

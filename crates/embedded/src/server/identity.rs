@@ -81,7 +81,8 @@ pub fn by_token(server: &Server, token: &str, audiences: &[String]) -> Option<(I
     server.verify_service_account(token, &wanted)
 }
 
-fn impersonate(server: &Server, identity: Identity, headers: &HeaderMap) -> Result<Identity> {
+/// Whoever a request says to act as, when this user may; else the user.
+pub fn impersonate(server: &Server, identity: Identity, headers: &HeaderMap) -> Result<Identity> {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
     let Some(user) = text("impersonate-user") else {
         return Ok(identity);

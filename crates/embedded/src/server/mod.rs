@@ -207,7 +207,7 @@ impl Server {
             return Ok(response);
         }
         let identity = match request.extensions().get::<Identity>() {
-            Some(identity) => identity.clone(),
+            Some(identity) => identity::impersonate(self, identity.clone(), request.headers())?,
             None => identity::authenticate(self, request.headers())?,
         };
         if !matches!(path, Path::Object(_)) {

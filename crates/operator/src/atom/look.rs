@@ -23,6 +23,9 @@ use crate::context::Context;
 /// Of how many workloads the pods are looked at.
 const WORKLOADS: usize = 10;
 
+/// What a kubelet says in place of a log that is gone.
+const NO_LOG: &str = "unable to retrieve container logs";
+
 /// The longest line of a log that a message has.
 const LINE: usize = 200;
 
@@ -104,11 +107,12 @@ async fn of_pods(objects: &Objects<'_>, key: &ObjectKey, workload: &Value) -> Op
 }
 
 async fn last_line(api: &Api<Pod>, pod: &str, container: &str) -> Option<String> {
-    for previous in [true, false] {
+    // A container that waits to be started again shows what it last printed; one that runs again may not have yet.
+    for previous in [false, true] {
         let params =
             LogParams { container: Some(container.to_owned()), previous, tail_lines: Some(1), ..LogParams::default() };
         if let Ok(text) = api.logs(pod, &params).await
-            && let Some(line) = text.lines().rfind(|line| !line.trim().is_empty())
+            && let Some(line) = text.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with(NO_LOG))
         {
             return Some(line.trim().to_owned());
         }

@@ -112,7 +112,14 @@ pub enum Halt {
 
 impl From<Error> for Halt {
     fn from(error: Error) -> Self {
-        Self::Later(error.to_string())
+        match &error {
+            Error::Api { source, .. } if code(source) == Some(403) => {
+                let message =
+                    format!("{error}. Name a service account that may do so in spec.serviceAccountName, or grant it.");
+                Self::Refused(Cause::new(reason::FORBIDDEN, message))
+            }
+            _ => Self::Later(error.to_string()),
+        }
     }
 }
 
