@@ -259,7 +259,7 @@ impl Play {
 
     fn outcome(&self, action: Action, luck: u8, before: &AtomStatus) -> Outcome {
         let objects = |ready| vec![object("a", ready)];
-        let good = luck % 3 == 0;
+        let good = luck.is_multiple_of(3);
         match (action, luck % 3) {
             (Action::Forget, _) => Outcome::Forgotten,
             (_, 1) if luck > 128 => Outcome::Later("Busy.".to_owned()),
