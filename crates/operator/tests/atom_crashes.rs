@@ -24,13 +24,13 @@ use kube::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// How often each ConfigMap was made and deleted.
+/// How often each ConfigMap of the Atom was made and deleted.
 type Counts = Arc<Mutex<BTreeMap<String, (u32, u32)>>>;
 
 async fn count(client: &Client, counts: Counts) {
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
-    let from = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-    let mut events = std::pin::pin!(api.watch(&WatchParams::default(), &from).await.unwrap());
+    let from = api.list(&ListParams::default().labels(label::ATOM)).await.unwrap().metadata.resource_version.unwrap();
+    let mut events = std::pin::pin!(api.watch(&WatchParams::default().labels(label::ATOM), &from).await.unwrap());
     while let Some(event) = events.try_next().await.unwrap() {
         let mut counts = counts.lock().unwrap();
         match event {

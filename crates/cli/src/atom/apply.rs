@@ -25,16 +25,16 @@ pub struct Args {
     #[command(flatten)]
     wait: WaitArgs,
     /// How long the update may take until every object is ready
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, env = "KNOLL_DEADLINE", value_name = "DURATION")]
     deadline: Option<String>,
     /// How long a rollback may take
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, env = "KNOLL_ROLLBACK_DEADLINE", value_name = "DURATION")]
     rollback_deadline: Option<String>,
     /// The service account whose rights the objects are written with
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, env = "KNOLL_SERVICE_ACCOUNT", value_name = "NAME")]
     service_account: Option<String>,
     /// Take fields over that others own
-    #[arg(long)]
+    #[arg(long, env = "KNOLL_FORCE")]
     force: bool,
 }
 

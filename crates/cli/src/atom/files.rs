@@ -16,7 +16,7 @@ pub struct FilesArgs {
     #[arg(add = crate::complete::atoms())]
     name: Option<String>,
     /// A folder of YAML files, a file, or `-` for standard input
-    #[arg(long = "filename", short = 'f', value_name = "PATH")]
+    #[arg(long = "filename", short = 'f', env = "KNOLL_FILENAME", value_name = "PATH")]
     path: PathBuf,
 }
 

@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(add = crate::complete::atoms())]
     name: String,
     /// Follow it until nothing is under way
-    #[arg(long)]
+    #[arg(long, env = "KNOLL_WAIT")]
     wait: bool,
 }
 

@@ -25,11 +25,11 @@ pub const CODES: &str = "Exit codes: 0 the version runs, 1 it was undone, 2 it c
 #[derive(clap::Args)]
 pub struct WaitArgs {
     /// Wait until the version runs or is undone, and show its objects meanwhile
-    #[arg(long)]
+    #[arg(long, env = "KNOLL_WAIT")]
     pub wait: bool,
-    /// Wait no longer than this many seconds
-    #[arg(long, value_name = "SECONDS")]
-    pub timeout: Option<u64>,
+    /// Wait no longer than this
+    #[arg(long, env = "KNOLL_TIMEOUT", value_parser = crate::install::duration, value_name = "DURATION")]
+    pub timeout: Option<Duration>,
 }
 
 /// The exit code of a phase; none while it is under way.
@@ -43,7 +43,7 @@ pub fn code(phase: AtomPhase) -> Option<ExitCode> {
 }
 
 /// Waits until nothing is under way for what this Atom wants.
-pub async fn until_rest(place: &Place, asked: &Atom, timeout: Option<u64>) -> Result<ExitCode> {
+pub async fn until_rest(place: &Place, asked: &Atom, timeout: Option<Duration>) -> Result<ExitCode> {
     let name = asked.name_any();
     let mut signals = Signals::listen()?;
     let mut tree = Tree::default();
@@ -66,7 +66,7 @@ pub async fn until_rest(place: &Place, asked: &Atom, timeout: Option<u64>) -> Re
     };
     let limit = async {
         match timeout {
-            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            Some(time) => tokio::time::sleep(time).await,
             None => std::future::pending().await,
         }
     };
