@@ -27,6 +27,8 @@ pub fn for_tests() -> anyhow::Result<()> {
         bail!("the tests need `terraform` (1.5 or newer) on the PATH: install it");
     }
     find("kubectl").context("the tests need `kubectl` on the PATH: install it")?;
+    find("git").context("the tests need `git` on the PATH: install it")?;
+    find_system("sshd").context("the tests need OpenSSH's `sshd`: install it (Debian's package `openssh-server`)")?;
     Ok(())
 }
 
