@@ -6,8 +6,10 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use knoll_api::{Run, Workspace};
 use kube::api::{Api, ListParams};
+use serde_json::{Value, json};
 
 use super::folder::{Folder, FolderArgs};
+use crate::output::{self, Format, OutputArgs};
 use crate::style;
 
 /// The arguments of `knoll status`.
@@ -15,37 +17,63 @@ use crate::style;
 pub struct Args {
     #[command(flatten)]
     folder: FolderArgs,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Tells whether the cluster runs. The exit code is 0 when it does and 1 when it does not.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let folder = args.folder.folder()?;
-    let Some(running) = folder.running()? else {
-        style::say("Not running:", &format!("no cluster in `{}`; start it with `knoll up`", folder.path().display()));
-        return Ok(ExitCode::FAILURE);
-    };
-    let pid = running.pid.map_or_else(|| "starting".to_owned(), |pid| pid.to_string());
-    style::say("Running:", &format!("the cluster in `{}`", folder.path().display()));
-    style::field("process", &pid);
-    if let Some(address) = folder.address() {
-        style::field("server", &address);
+    let status = look(&folder)?;
+    match args.output.output {
+        Format::Table | Format::Wide => show(&folder, &status),
+        Format::Name => output::print(&format!("{}\n", folder.path().display()))?,
+        format => output::value(&status, format)?,
     }
-    style::field("kubeconfig", &folder.kubeconfig().display().to_string());
+    let works = status["running"] == true && status["problem"].is_null();
+    Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What is known about the cluster of a folder.
+fn look(folder: &Folder) -> Result<Value> {
+    let Some(running) = folder.running()? else {
+        return Ok(json!({"running": false, "folder": folder.path()}));
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    match runtime.block_on(contents(&folder)) {
-        Ok((version, counts)) => {
-            style::field("version", &version);
-            style::field("objects", &counts);
-            Ok(ExitCode::SUCCESS)
+    let contents = runtime.block_on(contents(folder));
+    let problem = contents.as_ref().err().map(|error| format!("the API server does not answer: {error:#}"));
+    let (version, objects) = contents.ok().unzip();
+    Ok(json!({
+        "running": true, "folder": folder.path(), "process": running.pid, "server": folder.address(),
+        "kubeconfig": folder.kubeconfig(), "version": version, "objects": objects, "problem": problem,
+    }))
+}
+
+fn show(folder: &Folder, status: &Value) {
+    if status["running"] != true {
+        style::say("Not running:", &format!("no cluster in `{}`; start it with `knoll up`", folder.path().display()));
+        return;
+    }
+    style::say("Running:", &format!("the cluster in `{}`", folder.path().display()));
+    style::field("process", &status["process"].as_i64().map_or_else(|| "starting".to_owned(), |pid| pid.to_string()));
+    for name in ["server", "kubeconfig", "version"] {
+        if let Some(text) = status[name].as_str() {
+            style::field(name, text);
         }
-        Err(error) => {
-            style::note(&format!("the API server does not answer: {error:#}"));
-            Ok(ExitCode::FAILURE)
-        }
+    }
+    if let Some(objects) = status["objects"].as_object() {
+        let count = |(what, number): (&String, &Value)| {
+            format!("{number} {}", if *number == 1 { what.trim_end_matches('s') } else { what })
+        };
+        style::field("objects", &objects.iter().map(count).collect::<Vec<_>>().join(", "));
+    }
+    if let Some(problem) = status["problem"].as_str() {
+        style::note(problem);
     }
 }
 
-async fn contents(folder: &Folder) -> Result<(String, String)> {
+/// The version of the API server, and how many objects it has.
+async fn contents(folder: &Folder) -> Result<(String, Value)> {
     let config = kube::config::Kubeconfig::read_from(folder.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
     let client = kube::Client::try_from(config)?;
@@ -54,7 +82,5 @@ async fn contents(folder: &Folder) -> Result<(String, String)> {
     let workspaces = Api::<Workspace>::all(client.clone()).list_metadata(&few).await?.items.len();
     let runs = Api::<Run>::all(client.clone()).list_metadata(&few).await?.items.len();
     let pods = Api::<Pod>::all(client).list_metadata(&few).await?.items.len();
-    let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    let counts = [count(workspaces, "workspace"), count(runs, "run"), count(pods, "pod")];
-    Ok((version, counts.join(", ")))
+    Ok((version, json!({"workspaces": workspaces, "runs": runs, "pods": pods})))
 }
