@@ -285,7 +285,9 @@ fn at_rest(seen: &Observed<'_>, mut status: AtomStatus, now: Timestamp) -> Decis
         Wanted::Known(revision) => is_news(&status, revision),
         Wanted::Unknown { .. } => status.target_version.as_ref() != Some(&atom.spec.version),
     };
-    if news {
+    // What could not be undone stays as it is until another version can really begin: it was tried to its deadline.
+    let may_begin = !atom.spec.cancel && matches!(seen.wanted, Wanted::Known(_));
+    if news && (status.journal.is_none() || may_begin) {
         status.phase = AtomPhase::Pending;
         if let Some(journal) = &mut status.journal {
             journal.stage = JournalStage::Kept;
