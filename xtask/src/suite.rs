@@ -13,6 +13,9 @@ use serde_json::Value;
 
 use crate::progress::{built, cargo};
 
+/// Most programs wait for others more than they compute.
+const LANES_A_CORE: usize = 2;
+
 /// A test program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
@@ -48,7 +51,7 @@ fn program(line: &str) -> Option<Program> {
     Some(Program { name, executable: executable.into(), folder: folder.to_owned() })
 }
 
-/// Runs the programs, as many at once as there are cores. Fails when one fails, after all have run.
+/// Runs the programs, some more at once than there are cores. Fails when one fails, after all have run.
 pub fn run(programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<()> {
     let memory = built()?.join("test-times.json");
     let known: BTreeMap<String, f64> =
@@ -56,11 +59,13 @@ pub fn run(programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> a
     let waiting = Mutex::new(slowest_first(programs, &known));
     let times = Mutex::new(known.clone());
     let failed = Mutex::new(Vec::new());
-    let lanes = std::thread::available_parallelism().map_or(2, usize::from);
+    let lanes = LANES_A_CORE * std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..lanes {
             scope.spawn(|| {
-                while let Some(program) = locked(&waiting).pop_front() {
+                // A function of its own, so that nobody waits for the lock while a program runs.
+                let next = || locked(&waiting).pop_front();
+                while let Some(program) = next() {
                     let begun = Instant::now();
                     let result = start(&program, settings, words);
                     let took = begun.elapsed();

@@ -128,7 +128,7 @@ pub enum StackApproval {
 #[serde(rename_all = "camelCase")]
 pub struct DriftSpec {
     /// How often to look.
-    #[x_kube(validation = rules::at_least("1m"))]
+    #[x_kube(validation = rules::at_least("10s"))]
     pub interval: Duration,
     /// What a difference leads to.
     #[serde(default)]

@@ -173,7 +173,7 @@ async fn drift_is_told_and_put_right() {
     let text = "resource \"terraform_data\" \"a\" { input = 1 }\nresource \"terraform_data\" \"b\" { input = 1 }\n";
     let spec = |drift: Value| json!({"source": inline(text), "drift": drift});
     let ignore = json!([{"address": "terraform_data.b"}]);
-    apply(&namespace, &stack("net", spec(json!({"interval": "1m", "ignore": ignore}))));
+    apply(&namespace, &stack("net", spec(json!({"interval": "10s", "ignore": ignore}))));
     settled(&namespace, "net", 1).await;
     // Somebody takes both of them away behind the Stack's back.
     let _ = namespace.knoll(&["state", "rm", "-w", "net", "terraform_data.a", "terraform_data.b"]).ok();
@@ -182,7 +182,7 @@ async fn drift_is_told_and_put_right() {
     let said = message(&stack_now, condition::DRIFTED);
     assert_eq!(said, "1 to add, 0 to change, 0 to destroy: `terraform_data.a`.");
     assert_eq!(of(&stack_now).phase, StackPhase::Ready, "a report changes nothing");
-    apply(&namespace, &stack("net", spec(json!({"interval": "1m", "action": "Apply"}))));
+    apply(&namespace, &stack("net", spec(json!({"interval": "10s", "action": "Apply"}))));
     let right = |stack: &Stack| {
         of(stack).phase == StackPhase::Ready && of(stack).drift.is_some_and(|drift| drift.since.is_none())
     };

@@ -108,7 +108,7 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
     }
     if end == End::Over {
         // The stream may have been cut before its end; the log never is.
-        let log = logs::whole(&pods, &stage.pod).await.unwrap_or_default();
+        let log = logs::complete(&pods, &stage.pod).await;
         print(log.get(stage.printed..).unwrap_or_default(), &mut stage.printed);
     }
     drop(raw);

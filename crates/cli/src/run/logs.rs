@@ -71,7 +71,7 @@ pub async fn show(stage: &mut Stage<'_>) -> Result<End> {
         let over = tokio::time::timeout(PATIENCE, over).await.is_ok();
         // A run is over when its runner has said so; its last words may still be on the way to the log.
         if over && (read || Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + LAST_WORDS)) {
-            let log = whole(&pods, &stage.pod).await.unwrap_or_default();
+            let log = complete(&pods, &stage.pod).await;
             print(log.get(stage.printed..).unwrap_or_default(), &mut stage.printed)?;
             return Ok(End::Over);
         }
@@ -118,11 +118,33 @@ fn is_gone(error: &anyhow::Error) -> bool {
 
 /// All that a pod has printed until now.
 pub async fn whole(pods: &Api<Pod>, pod: &str) -> Result<Vec<u8>, kube::Error> {
-    let params = LogParams { container: Some(names::CONTAINER.to_owned()), ..LogParams::default() };
-    let mut log = pin!(pods.log_stream(pod, &params).await?);
     let mut bytes = Vec::new();
-    log.read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
+    read(pods, pod, false, &mut bytes).await?;
     Ok(bytes)
+}
+
+/// All that a pod has printed whose run is over. Its container may have words on their way to the log until it has
+/// ended; if that takes too long, it is what came until then.
+pub async fn complete(pods: &Api<Pod>, pod: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match tokio::time::timeout(LAST_WORDS, read(pods, pod, true, &mut bytes)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "the end of the log cannot be read"),
+        Err(_) => tracing::debug!("the log has no end yet"),
+    }
+    bytes
+}
+
+async fn read(pods: &Api<Pod>, pod: &str, follow: bool, bytes: &mut Vec<u8>) -> Result<(), kube::Error> {
+    let params = LogParams { container: Some(names::CONTAINER.to_owned()), follow, ..LogParams::default() };
+    let mut log = pin!(pods.log_stream(pod, &params).await?);
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match log.read(&mut buffer).await.map_err(kube::Error::ReadEvents)? {
+            0 => return Ok(()),
+            count => bytes.extend_from_slice(&buffer[..count]),
+        }
+    }
 }
 
 fn print(bytes: &[u8], printed: &mut usize) -> Result<()> {

@@ -37,7 +37,12 @@ impl PodRuntime for Node {
                     || format!("previous terminated container \"{container}\" in pod \"{}\" not found", name(pod));
                 before.ok_or_else(|| RuntimeError::NotRunning(why()))?
             } else {
-                newest.ok_or_else(|| not_started(pod, container))?
+                let newest = newest.ok_or_else(|| not_started(pod, container))?;
+                // Nobody could be followed yet, and nothing is not all that it will say.
+                if !begun(&newest) && !ended(&newest) {
+                    return Err(not_started(pod, container));
+                }
+                newest
             };
             logs::stream(&folder, options).await.map_err(failed("read the log"))
         }
@@ -106,8 +111,7 @@ impl Node {
     /// The folder and the spec of a container's instance that runs.
     fn running(&self, pod: &Pod, container: &str) -> Result<(PathBuf, Spec), RuntimeError> {
         let folder = self.folder(pod).newest(container).0.ok_or_else(|| not_started(pod, container))?;
-        let begun = folder.join(files::STARTED).exists();
-        if !begun && !ended(&folder) {
+        if !begun(&folder) && !ended(&folder) {
             return Err(not_started(pod, container));
         }
         if ended(&folder) {
@@ -118,6 +122,10 @@ impl Node {
         let spec = files::read(&folder, files::SPEC).map_err(failed("read the container's spec"))?;
         Ok((folder, spec.unwrap_or_default()))
     }
+}
+
+fn begun(folder: &Path) -> bool {
+    folder.join(files::STARTED).exists()
 }
 
 fn ended(folder: &Path) -> bool {

@@ -9,6 +9,7 @@ mod default;
 pub mod duration;
 pub mod error;
 pub mod format;
+mod known;
 pub mod parse;
 mod path;
 pub mod pattern;

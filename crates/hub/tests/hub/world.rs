@@ -1,10 +1,12 @@
 //! An embedded cluster with a hub, and runners that are nothing but their requests.
 
 use std::net::Ipv4Addr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Secret, ServiceAccount};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use knoll_api::run::{Operation, Run, RunSpec};
 use knoll_api::source::Source;
 use knoll_api::wire::HUB_AUDIENCE;
@@ -21,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 
 const NAMESPACE: &str = "default";
 
+/// Made once: it takes long.
+static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(knoll_api::crds);
+
 pub struct World {
     pub client: Client,
     pub hub: Running,
@@ -35,8 +40,8 @@ impl World {
         let cluster = Cluster::memory().await.unwrap();
         let client = cluster.client();
         let api = Api::all(client.clone());
-        for crd in knoll_api::crds() {
-            api.create(&PostParams::default(), &crd).await.unwrap();
+        for crd in &*CRDS {
+            api.create(&PostParams::default(), crd).await.unwrap();
             await_condition(api.clone(), &crd.name_any(), conditions::is_crd_established()).await.unwrap();
         }
         let shutdown = CancellationToken::new();

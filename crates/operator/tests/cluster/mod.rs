@@ -5,7 +5,7 @@ pub mod atoms;
 
 use std::{
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -39,6 +39,9 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 /// Long enough for a busy machine, short enough to notice a hang.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
+/// Made once: it takes long.
+static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(knoll_api::crds);
+
 /// A cluster in memory with Knoll's kinds in it.
 pub struct World {
     pub client: Client,
@@ -57,8 +60,8 @@ impl World {
         let cluster = Cluster::memory().await.unwrap();
         let client = cluster.client();
         let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for crd in knoll_api::crds() {
-            crds.create(&PostParams::default(), &crd).await.unwrap();
+        for crd in &*CRDS {
+            crds.create(&PostParams::default(), crd).await.unwrap();
             let name = crd.name_any();
             let established = await_condition(crds.clone(), &name, conditions::is_crd_established());
             tokio::time::timeout(DEADLINE, established).await.unwrap().unwrap();

@@ -202,7 +202,7 @@ fn validate_versions(crd: &Value) -> Vec<FieldError> {
         if at > 0 && one_schema {
             continue;
         }
-        if let Err(found) = Schema::from_json(schema) {
+        if let Err(found) = Schema::shared(schema) {
             errors.extend(found.into_iter().map(|mut e| {
                 if !one_schema {
                     e.field = e.field.replacen("spec.validation", &format!("{path}.schema"), 1);
@@ -300,7 +300,7 @@ pub fn custom_resources(crd: &Value) -> Vec<Arc<Resource>> {
         .filter(|version| version["served"] == true)
         .filter_map(|version| {
             let openapi = version["schema"]["openAPIV3Schema"].clone();
-            let schema = Schema::from_json(&openapi).ok()?;
+            let schema = Schema::shared(&openapi).ok()?;
             let selectable = version["selectableFields"].as_array().into_iter().flatten();
             Some(Arc::new(Resource {
                 group: group.clone(),
@@ -319,7 +319,7 @@ pub fn custom_resources(crd: &Value) -> Vec<Arc<Resource>> {
                 status: !version["subresources"]["status"].is_null(),
                 subresources: &[],
                 selectable: selectable.map(|f| text(&f["jsonPath"]).trim_start_matches('.').to_owned()).collect(),
-                schema: SchemaSource::Own(Arc::new(schema)),
+                schema: SchemaSource::Own(schema),
                 scale: crate::server::scale::Paths::parse(&version["subresources"]["scale"]).map(Arc::new),
                 columns: version.get("additionalPrinterColumns").cloned().map(Arc::new),
                 crd: Some(Arc::new(CrdOrigin {
