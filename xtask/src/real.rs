@@ -17,7 +17,7 @@ const PROGRAMS: [&str; 7] =
 const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
 
 /// Runs them, or says that nothing can run them here. A machine for CI must be able to.
-pub fn run(programs: &[Program]) -> anyhow::Result<()> {
+pub fn run(programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<()> {
     let runs_anywhere = |name: &str| name.starts_with("e2e ") && name != "e2e (lib)" || PROGRAMS.contains(&name);
     let programs: Vec<Program> = programs.iter().filter(|program| runs_anywhere(&program.name)).cloned().collect();
     if let Err(why) = node_possible() {
@@ -31,7 +31,7 @@ pub fn run(programs: &[Program]) -> anyhow::Result<()> {
     let place = Place::of(None)?;
     let ran = place.kubeconfig().exists();
     phase("starting a real cluster with a node", || Up { node: true, ..Up::default() }.run(&place))?;
-    let tested = on(&place, &programs);
+    let tested = on(&place, &programs, settings);
     // A cluster that was there before is somebody's.
     if !ran {
         down(&place, true)?;
@@ -39,12 +39,12 @@ pub fn run(programs: &[Program]) -> anyhow::Result<()> {
     tested
 }
 
-fn on(place: &Place, programs: &[Program]) -> anyhow::Result<()> {
+fn on(place: &Place, programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<()> {
     phase("loading images", || image::load_for_tests(place))?;
     install(&built()?.join("knoll"), place)?;
     let kubeconfig = place.kubeconfig();
     let kubeconfig = kubeconfig.to_string_lossy();
-    let settings = [("KNOLL_E2E", "real"), ("KNOLL_E2E_KUBECONFIG", &kubeconfig)];
+    let settings = [settings, &[("KNOLL_E2E", "real"), ("KNOLL_E2E_KUBECONFIG", &kubeconfig)]].concat();
     // One program at a time: they share the operator, which some of them kill.
     phase("tests on the real cluster", || {
         programs.iter().try_for_each(|program| suite::run(std::slice::from_ref(program), &settings, &WITHOUT))

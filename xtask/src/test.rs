@@ -11,6 +11,9 @@ pub struct Arguments {
     /// Only what runs on the embedded cluster: the quick half
     #[arg(long)]
     embedded: bool,
+    /// Whatever is repeated is repeated as often as a release needs it: 100 runs in a row, every kill five times
+    #[arg(long)]
+    thorough: bool,
 }
 
 /// Runs it all.
@@ -21,10 +24,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     phase("clippy", || command(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     let programs = phase("building the tests", || suite::build(&["--workspace"]))?;
     phase("generated files are current", || status(Command::new(built()?.join("examples/generate")).arg("--check")))?;
-    phase("tests", || suite::run(&programs, &[], &[]))?;
+    let settings: &[(&str, &str)] = if arguments.thorough { &[("KNOLL_TEST_THOROUGH", "1")] } else { &[] };
+    phase("tests", || suite::run(&programs, settings, &[]))?;
     if !arguments.embedded {
         conformance::compare(&[])?;
-        real::run(&programs)?;
+        real::run(&programs, settings)?;
     }
     phase("examples in the documentation", || command(&["test", "--workspace", "--doc", "--quiet"]))?;
     phase("documentation", || {

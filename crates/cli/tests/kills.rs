@@ -14,7 +14,7 @@ use knoll_api::step::StepName;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
-use world::{Place, WAIT, World, a_moment, inline, processes, reason, with_module, within};
+use world::{Place, WAIT, World, a_moment, inline, often, processes, reason, with_module, within};
 
 /// `a` is there at once, `b` takes its time.
 const SLOW: &str = r#"
@@ -26,8 +26,6 @@ resource "terraform_data" "b" {
 "#;
 /// The same, where `b` takes no time.
 const QUICK: &str = "resource \"terraform_data\" \"a\" { input = \"kept\" }\nresource \"terraform_data\" \"b\" {}\n";
-/// How often each is done, all at the same time.
-const TIMES: usize = 5;
 /// How soon the next run has ended, on a machine that has other things to do.
 const RECOVERED: Duration = Duration::from_secs(60);
 
@@ -54,7 +52,8 @@ async fn recovered(place: &Place) {
 
 async fn check(world: &World, name: &str, kill: impl AsyncFn(&Place, &Pod), expect: (RunPhase, &str), says: &str) {
     let (kill, world) = (&kill, &world);
-    join_all((0..TIMES).map(|round| async move {
+    // All of them at the same time.
+    join_all((0..often(2, 5)).map(|round| async move {
         let place = world.place(&format!("{name}-{round}")).await;
         let mut killed_at = Instant::now();
         let status = killed(&place, async |pod| {
@@ -230,17 +229,17 @@ async fn killed_at_any_phase_the_cluster_comes_back_and_every_run_ends_as_it_sho
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
+async fn many_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
     let world = World::start().await;
     let place = world.place("queue").await;
-    let names: Vec<String> = (0..50).map(|number| format!("r{number:02}")).collect();
+    let names: Vec<String> = (0..often(12, 50)).map(|number| format!("r{number:02}")).collect();
     let module = |name: &str| {
         format!(
             "resource \"terraform_data\" \"a\" {{ input = \"{name}\" }}\noutput \"last\" {{ value = terraform_data.a.output }}\n"
         )
     };
     let modules: Vec<String> = names.iter().map(|name| module(name)).collect();
-    // All fifty are there before the first of them can begin, so that their order is known.
+    // All of them are there before the first of them can begin, so that their order is known.
     place
         .run(
             "first",
@@ -265,32 +264,33 @@ async fn fifty_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
         .map(|run| run.status.as_ref().unwrap())
         .map(|status| (status.started_at.clone().unwrap().0, status.finished_at.clone().unwrap().0))
         .collect();
-    assert_eq!((ends.len(), times.len()), (50, 50));
+    assert_eq!((ends.len(), times.len()), (names.len(), names.len()));
     assert!(times.windows(2).all(|pair| pair[0].1 <= pair[1].0), "two at a time, or out of order: {times:?}");
     let last = order.last().unwrap().metadata.name.clone().unwrap();
     assert_eq!(place.idle("w").await.outputs["last"], json!(last));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_workspaces_with_five_runs_each_all_end_with_the_right_state() {
+async fn many_workspaces_with_several_runs_each_all_end_with_the_right_state() {
     let world = World::start().await;
     let place = world.place("many").await;
-    let workspaces: Vec<String> = (0..20).map(|number| format!("w{number}")).collect();
+    let workspaces: Vec<String> = (0..often(6, 20)).map(|number| format!("w{number}")).collect();
     join_all(workspaces.iter().map(|name| place.workspace(name, json!({})))).await;
     let place = &place;
+    let rounds = often(3, 5);
     join_all(workspaces.iter().enumerate().map(|(number, workspace)| async move {
-        for round in 0..5 {
+        for round in 0..rounds {
             let module = format!("resource \"terraform_data\" \"a\" {{\n  count = {}\n  input = {number}\n}}\noutput \"sum\" {{ value = sum(terraform_data.a[*].output) }}\n", round + 1);
             let mut spec = inline(&module);
             spec["workspace"] = json!(workspace);
             place.run(&format!("{workspace}-{round}"), spec).await;
         }
-        for round in 0..5 {
+        for round in 0..rounds {
             place.succeeded(&format!("{workspace}-{round}")).await;
         }
         let status = place.idle(workspace).await;
-        assert_eq!(status.outputs["sum"], json!(number * 5), "{workspace}");
-        assert_eq!(status.state.unwrap().resources, 5, "{workspace}");
+        assert_eq!(status.outputs["sum"], json!(number * rounds), "{workspace}");
+        assert_eq!(status.state.unwrap().resources as usize, rounds, "{workspace}");
     }))
     .await;
 }

@@ -107,17 +107,16 @@ fn a_plan_is_decided_by_whoever_looks_at_it() {
     assert_eq!(home.call(&["attach", run.trim()]).status.code(), Some(1));
 }
 
-/// How many runs in a row: a hundred, or fewer where each has a pod to wait for.
-fn in_a_row(home: &Home, fewer: u32) -> u32 {
-    let wanted = std::env::var("KNOLL_E2E_IN_A_ROW").ok().and_then(|number| number.parse().ok());
-    wanted.unwrap_or(if home.is_guest() { fewer } else { 100 })
+/// How many runs in a row: ten, or a hundred for `cargo xtask test --thorough`.
+fn in_a_row() -> u32 {
+    if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 100 } else { 10 }
 }
 
 /// The first and the last line of each are there, and between them all.
 #[test]
-fn a_hundred_attached_runs_in_a_row_lose_nothing() {
+fn attached_runs_in_a_row_lose_nothing() {
     let home = Home::with_tool("validate", "echo first line; seq 1 400; echo last line; exit 0");
-    for number in 1..=in_a_row(&home, 10) {
+    for number in 1..=in_a_row() {
         let mut terminal = Terminal::run(&home, &["validate"], 24, 100);
         let code = terminal.ends().code();
         let printed = terminal.printed.replace('\r', "");
@@ -132,7 +131,7 @@ fn a_hundred_attached_runs_in_a_row_lose_nothing() {
 fn runs_without_a_terminal_lose_nothing_either() {
     let home = Home::with_tool("validate", "echo first line; seq 1 400; echo last line; exit 0");
     let expect: String = (1..=400).map(|n| format!("{n}\n")).collect();
-    for number in 1..=in_a_row(&home, 5).min(40) {
+    for number in 1..=in_a_row() {
         assert_eq!(home.ok(&["validate"]), format!("first line\n{expect}last line\n"), "run {number}");
     }
 }

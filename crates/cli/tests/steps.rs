@@ -215,9 +215,9 @@ output "year" { value = time_static.now.year }
     join_all(names.iter().map(|name| place.run(name, spec(name)))).await;
     join_all(names.iter().map(|name| place.succeeded(name))).await;
     if !world.is_given() {
-        let cache = world.folder.path().join("data/cache/plugins/example.com/knoll/time");
-        let versions: Vec<_> = std::fs::read_dir(&cache).unwrap().flatten().map(|entry| entry.file_name()).collect();
-        assert_eq!(versions, [VERSION], "one copy for all");
+        let cache = world.folder.path().join("data/cache/plugins/example.com/knoll/time").join(VERSION);
+        let copies = std::fs::read_dir(cache.join(platform())).unwrap().count();
+        assert_eq!(copies, 1, "one copy for all");
     }
     // The next run of each Workspace has the lock file that the first one left, and finds the provider.
     let again: Vec<String> = names.iter().map(|name| format!("{name}-again")).collect();
@@ -234,27 +234,36 @@ output "year" { value = time_static.now.year }
 
 const VERSION: &str = "0.14.2";
 
+fn platform() -> String {
+    format!("linux_{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" })
+}
+
 /// A folder with a real provider in the form of a mirror, in the user's cache; it is built when it is not there.
 fn mirror() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))?;
-    let mirror = cache.join("knoll/mirror");
-    let platform = format!("linux_{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" });
-    let folder = mirror.join("example.com/knoll/time").join(VERSION).join(platform);
-    let provider = folder.join(format!("terraform-provider-time_v{VERSION}"));
-    if !provider.is_file() {
+    let mirror = cache.join("knoll/providers");
+    // Packed, as providers are when they are downloaded.
+    let folder = mirror.join("example.com/knoll/time");
+    let package = folder.join(format!("terraform-provider-time_{VERSION}_{}.zip", platform()));
+    if !package.is_file() {
         let build = tempfile::tempdir().unwrap();
-        let package = format!("github.com/hashicorp/terraform-provider-time@v{VERSION}");
+        let source = format!("github.com/hashicorp/terraform-provider-time@v{VERSION}");
         let mut go = Command::new("go");
-        go.args(["install", &package]).env("GOBIN", build.path()).env("CGO_ENABLED", "0").current_dir(build.path());
+        go.args(["install", &source]).env("GOBIN", build.path()).env("CGO_ENABLED", "0").current_dir(build.path());
         if !go.status().is_ok_and(|status| status.success()) {
             return None;
         }
         std::fs::create_dir_all(&folder).unwrap();
         // Whole or not at all, also when another test program does the same.
-        let new = provider.with_extension(std::process::id().to_string());
-        std::fs::copy(build.path().join("terraform-provider-time"), &new).unwrap();
-        std::fs::rename(&new, &provider).unwrap();
+        let new = package.with_extension(std::process::id().to_string());
+        let mut zip = zip::ZipWriter::new(std::fs::File::create(&new).unwrap());
+        let options = zip::write::SimpleFileOptions::default().unix_permissions(0o755);
+        zip.start_file(format!("terraform-provider-time_v{VERSION}"), options).unwrap();
+        let mut provider = std::fs::File::open(build.path().join("terraform-provider-time")).unwrap();
+        std::io::copy(&mut provider, &mut zip).unwrap();
+        zip.finish().unwrap();
+        std::fs::rename(&new, &package).unwrap();
     }
     let settings = format!("provider_installation {{\n  filesystem_mirror {{ path = {:?} }}\n}}\n", mirror);
     std::fs::write(mirror.join("terraformrc"), settings).unwrap();

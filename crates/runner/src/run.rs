@@ -1,6 +1,6 @@
 //! One run, from its job to its exit code.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::console::Console;
 use crate::hub::{self, Hub};
 use crate::log::Log;
+use crate::plugins::Plugins;
 use crate::process::{Grace, Program};
 use crate::progress::Reporter;
 use crate::redact::Redactor;
@@ -186,9 +187,10 @@ fn prepare(
     }
     let folders = Folders::new(&config.work_dir);
     setup::prepare(job, &material, &folders).map_err(|error| failed(&error))?;
-    let env =
-        setup::environment(job, &folders, config.plugin_cache.as_deref(), terminal.is_some(), std::env::vars_os())
-            .map_err(|error| failed(&error))?;
+    let plugins = config.plugin_cache.as_deref().and_then(|shared| plugins_of(shared, &folders));
+    let cache = plugins.as_deref().map(Plugins::path);
+    let env = setup::environment(job, &folders, cache, terminal.is_some(), std::env::vars_os())
+        .map_err(|error| failed(&error))?;
     let search = env.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
     let file = tool::find(job.tool, &search).map_err(|error| failed(&error))?;
     let keeper = match &material.state {
@@ -205,7 +207,7 @@ fn prepare(
         job: Arc::clone(job),
         program: Program { file, args: Vec::new(), env, folder: folders.module(), input: None },
         folders,
-        plugin_cache: config.plugin_cache.clone(),
+        plugins,
         console: console.clone(),
         hub: hub.clone(),
         keeper,
@@ -214,4 +216,11 @@ fn prepare(
         stop: stop.clone(),
         grace: config.grace,
     })
+}
+
+/// The plugin cache of this run. Without one, terraform downloads what it needs.
+fn plugins_of(shared: &Path, folders: &Folders) -> Option<Arc<Plugins>> {
+    let lock_file = std::fs::read_to_string(folders.lock_file()).unwrap_or_default();
+    let opened = Plugins::open(shared).and_then(|plugins| plugins.lend(&lock_file).map(|()| plugins));
+    opened.inspect_err(|error| tracing::warn!(%error, "there is no plugin cache")).ok().map(Arc::new)
 }

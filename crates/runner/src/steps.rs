@@ -19,13 +19,14 @@ use tokio::task::JoinHandle;
 use crate::console::Console;
 use crate::hub::Hub;
 use crate::plan;
+use crate::plugins::Plugins;
 use crate::process::{self, Ended, Grace, Place, Program};
 use crate::progress::Reporter;
 use crate::setup::{self, Folders};
 use crate::state::Keeper;
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
-use crate::{flags, hooks, memory, plugins, sensitive, tool};
+use crate::{flags, hooks, memory, sensitive, tool};
 
 /// The exit code of a run that was stopped, as a shell has it for SIGINT.
 const STOPPED: i32 = 130;
@@ -43,8 +44,8 @@ pub struct Steps {
     pub folders: Folders,
     /// Terraform or tofu, with its environment and folder; arguments are added.
     pub program: Program,
-    /// Terraform's plugin cache, which other runs use too.
-    pub plugin_cache: Option<PathBuf>,
+    /// Terraform's plugin cache, if there is one.
+    pub plugins: Option<Arc<Plugins>>,
     /// Where output goes.
     pub console: Console,
     /// Where plans and lock files go.
@@ -189,7 +190,6 @@ impl Steps {
     }
 
     async fn init(&self, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
-        let _plugins = self.enter_plugins().await;
         let input = if self.is_quiet(StepName::Init) { "-input=false".into() } else { self.input() };
         let mut args = vec!["init".into(), input];
         args.extend(flags::of_init(&self.job.args));
@@ -205,6 +205,7 @@ impl Steps {
             }
             Err(failure) => return Err(failure),
         }
+        self.share_plugins().await;
         self.keep_lock_file(uploads);
         Ok(())
     }
@@ -214,10 +215,15 @@ impl Steps {
         step == StepName::Init && self.job.operation == Operation::Command
     }
 
-    async fn enter_plugins(&self) -> Option<plugins::Guard> {
-        let cache = self.plugin_cache.as_ref()?;
-        let lock_file = self.job.lock_file.as_deref();
-        Some(plugins::enter(cache, &self.folders.module(), lock_file, &self.console).await)
+    /// Lets other runs have the providers that this one has downloaded.
+    async fn share_plugins(&self) {
+        let Some(plugins) = self.plugins.clone() else { return };
+        let module = self.folders.module();
+        match tokio::task::spawn_blocking(move || plugins.share(&module)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "other runs will download these providers again"),
+            Err(error) => tracing::warn!(%error, "other runs will download these providers again"),
+        }
     }
 
     /// Hands a lock file that has changed to the hub.
@@ -321,7 +327,6 @@ impl Steps {
     async fn command(&self, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
         let command = self.job.command.as_deref().unwrap_or_default();
         let initialises = command == "init";
-        let _plugins = if initialises { self.enter_plugins().await } else { None };
         let mut program = self.program.clone();
         if command == "sh" {
             program.file = "sh".into();
@@ -345,6 +350,7 @@ impl Steps {
         let ended = self.process(StepName::Command, &program).await?;
         let judged = self.judge(StepName::Command, ended, &[0]).map(drop);
         if initialises && judged.is_ok() {
+            self.share_plugins().await;
             self.keep_lock_file(uploads);
         }
         judged

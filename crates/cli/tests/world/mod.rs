@@ -329,6 +329,12 @@ impl Place {
     }
 }
 
+/// How many times something is done: enough to see it work, or as often as a release needs to see it
+/// (`cargo xtask test --thorough`).
+pub fn often(enough: usize, thorough: usize) -> usize {
+    if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { thorough } else { enough }
+}
+
 /// A script that waits until it is [released](Place::release).
 pub const WAIT: &str = "sleep 3600 || true";
 
