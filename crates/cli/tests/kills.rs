@@ -53,7 +53,7 @@ async fn recovered(place: &Place) {
 async fn check(world: &World, name: &str, kill: impl AsyncFn(&Place, &Pod), expect: (RunPhase, &str), says: &str) {
     let (kill, world) = (&kill, &world);
     // All of them at the same time.
-    join_all((0..often(2, 5)).map(|round| async move {
+    join_all((0..often(1, 5)).map(|round| async move {
         let place = world.place(&format!("{name}-{round}")).await;
         let mut killed_at = Instant::now();
         let status = killed(&place, async |pod| {

@@ -15,12 +15,12 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 
 const WRITERS: usize = 8;
-const CHANGES: usize = 1_000;
+const CHANGES: usize = 500;
 /// How many objects a page has.
-const PAGE: u32 = 3_000;
+const PAGE: u32 = 2_000;
 
 fn objects() -> usize {
-    if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 100_000 } else { 10_000 }
+    if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 100_000 } else { 9_000 }
 }
 
 fn name(number: usize) -> String {

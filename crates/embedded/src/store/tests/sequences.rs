@@ -86,7 +86,7 @@ pub fn assert_same<T: PartialEq + std::fmt::Debug>(store: &Result<T, Error>, mod
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_sequence_gives_what_the_model_gives(
