@@ -238,9 +238,9 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
     };
     let fate = fate::of(pod, now);
     if let Fate::Ended(cause) = fate {
-        // Whoever deletes a pod that is late is no news; why it was late is.
-        let late = told_late(&status).filter(|_| cause.reason == reason::POD_DELETED);
-        return lost(seen, status, late.unwrap_or(cause), now);
+        // How a pod ends that was deleted for being late is no news; why it was late is.
+        let cause = told_late(&status).unwrap_or(cause);
+        return lost(seen, status, cause, now);
     }
     if pod.metadata.deletion_timestamp.is_some() {
         return Decision::keep(status).at(fate::lost_at(pod));

@@ -6,10 +6,10 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
         core::v1::{
-            Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, Namespace,
-            ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-            ResourceRequirements, SeccompProfile, SecurityContext, Service, ServiceAccount, ServicePort, ServiceSpec,
-            WeightedPodAffinityTerm,
+            Affinity, Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource,
+            HTTPGetAction, Namespace, ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSecurityContext,
+            PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, Service,
+            ServiceAccount, ServicePort, ServiceSpec, Volume, VolumeMount, WeightedPodAffinityTerm,
         },
     },
     apimachinery::pkg::{
@@ -26,6 +26,8 @@ use crate::{Manifest, Settings, roles};
 pub const DEPLOYMENT: &str = "knoll-operator";
 /// The name of the Service that runners reach the hub by.
 pub const SERVICE: &str = "knoll-hub";
+/// The volume of its temporary files.
+const TEMPORARY: &str = "tmp";
 /// The port that the hub listens on.
 pub const HUB_PORT: u16 = 8443;
 /// The port that health and metrics are served on.
@@ -119,6 +121,12 @@ fn pod(settings: &Settings) -> PodSpec {
             ..PodSecurityContext::default()
         }),
         containers: vec![container(settings)],
+        // Git repositories and archives are unpacked there.
+        volumes: Some(vec![Volume {
+            name: TEMPORARY.to_owned(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        }]),
         ..PodSpec::default()
     }
 }
@@ -178,6 +186,11 @@ fn container(settings: &Settings) -> Container {
             capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
             ..SecurityContext::default()
         }),
+        volume_mounts: Some(vec![VolumeMount {
+            name: TEMPORARY.to_owned(),
+            mount_path: "/tmp".to_owned(),
+            ..VolumeMount::default()
+        }]),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     }

@@ -1,6 +1,7 @@
 //! Who runs does not approve, who approves does not run, and who looks does neither.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use k8s_openapi::api::core::v1::Pod;
 use knoll_api::run::RunPhase;
 use knoll_e2e::World;
 use knoll_e2e::manifests::{MODULE, approval, inline, run, workspace};
@@ -28,6 +29,9 @@ async fn each_role_does_its_part_and_no_other() {
     }
     let _ = approver.kubectl_with(&approval("approve", "one", &digest, "Approve", &approver.user), &create).ok();
     namespace.run_in("one", RunPhase::Succeeded).await;
+    // The node tells of a container a moment after it has ended, and has no log of it before.
+    let ended = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Succeeded"));
+    namespace.until::<Pod>("one-apply", "ended", ended).await;
 
     for who in [&user, &approver, &viewer] {
         let log = who.kubectl(&["logs", "one-apply", "-c", "runner"]).ok();

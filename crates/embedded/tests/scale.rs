@@ -17,10 +17,10 @@ use serde_json::json;
 const WRITERS: usize = 8;
 const CHANGES: usize = 500;
 /// How many objects a page has.
-const PAGE: u32 = 2_000;
+const PAGE: u32 = 1_500;
 
 fn objects() -> usize {
-    if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 100_000 } else { 9_000 }
+    if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 100_000 } else { 5_000 }
 }
 
 fn name(number: usize) -> String {
@@ -117,7 +117,7 @@ async fn watch_while_writing(client: &Client) {
         let api = api.clone();
         async move {
             for change in 0..CHANGES {
-                let name = name(writer * 1_000 + change % 100);
+                let name = name(writer * 100 + change % 100);
                 let step = (change / 100 + 1).to_string();
                 let patch = Patch::Merge(json!({"data": {"step": step}}));
                 api.patch(&name, &PatchParams::default(), &patch).await.unwrap();

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use futures::FutureExt;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -112,8 +111,10 @@ async fn run_with_pipe(program: &Program, place: Place<'_>) -> io::Result<Ended>
     let child = command.spawn()?;
     // The command holds writing ends, and the pipe ends only when all of them are closed.
     drop(command);
-    let output = pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?;
-    finish(child, output, place, std::future::pending()).await
+    let reader = OwnedFd::from(reader);
+    let same = reader.try_clone()?;
+    let output = pipe::Receiver::from_owned_fd(reader)?;
+    finish(child, (output, same), place, std::future::pending()).await
 }
 
 async fn run_with_terminal(program: &Program, place: Place<'_>, terminal: &Terminal) -> io::Result<Ended> {
@@ -128,6 +129,7 @@ async fn run_with_terminal(program: &Program, place: Place<'_>, terminal: &Termi
         .kill_on_drop(true)
         .spawn(pts)
         .map_err(io::Error::other)?;
+    let same = pty.as_fd().try_clone_to_owned()?;
     let (output, mut input) = pty.into_split();
     let typing = async move {
         let mut buffer = [0; 1024];
@@ -143,13 +145,14 @@ async fn run_with_terminal(program: &Program, place: Place<'_>, terminal: &Termi
             }
         }
     };
-    finish(child, output, place, typing).await
+    finish(child, (output, same), place, typing).await
 }
 
-/// Sees a process through to its end while its output is printed and `beside` goes on.
+/// Sees a process through to its end while its output is printed and `beside` goes on. The output comes with its file
+/// for reading what is there without waiting.
 async fn finish(
     mut child: Child,
-    output: impl AsyncRead + Unpin,
+    output: (impl AsyncRead + Unpin, OwnedFd),
     place: Place<'_>,
     beside: impl Future<Output = ()>,
 ) -> io::Result<Ended> {
@@ -221,19 +224,73 @@ pub(crate) fn code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
-/// Prints the output until it ends, or until the process is over: one that was left in the background may hold the
-/// output open, but all that ours printed is there by then.
-async fn print(mut output: impl AsyncRead + Unpin, pipe: &mut Pipe, over: &CancellationToken) {
+/// How long an output may go on after its process has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Prints the output of a process until its end. It ends with the last process that holds it, which may be one that was
+/// left behind: once the process itself is `over`, only what is on its way is waited for.
+async fn print((mut output, same): (impl AsyncRead + Unpin, OwnedFd), pipe: &mut Pipe, over: &CancellationToken) {
     let mut buffer = vec![0; 16 * 1024];
+    let late = async {
+        over.cancelled().await;
+        tokio::time::sleep(LAST_WORDS).await;
+    };
+    let mut late = std::pin::pin!(late);
     loop {
         let read = tokio::select! {
-            read = output.read(&mut buffer) => Some(read),
-            () = over.cancelled() => output.read(&mut buffer).now_or_never(),
+            read = output.read(&mut buffer) => read,
+            () = &mut late => break,
         };
         match read {
-            Some(Ok(count)) if count > 0 => pipe.push(&buffer[..count]).await,
+            Ok(count) if count > 0 => pipe.push(&buffer[..count]).await,
             // A terminal whose last process is gone answers with an error instead of an end.
             _ => return,
         }
+    }
+    // On a busy machine, what is there may not have been noticed.
+    while let Ok(count @ 1..) = rustix::io::read(&same, &mut buffer[..]) {
+        pipe.push(&buffer[..count]).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::io::Write;
+
+    use super::*;
+    use crate::log::Log;
+    use crate::redact::Redactor;
+
+    /// Prints what is in a pipe whose process is over, and says how much came.
+    async fn printed(text: &str, held: bool) -> u64 {
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(text.as_bytes()).unwrap();
+        let other = held.then(|| writer.try_clone().unwrap());
+        drop(writer);
+        let reader = OwnedFd::from(reader);
+        let same = reader.try_clone().unwrap();
+        let output = pipe::Receiver::from_owned_fd(reader).unwrap();
+        let console = Console::new(Log::new(0), Redactor::default());
+        let over = CancellationToken::new();
+        over.cancel();
+        let mut pipe = console.pipe();
+        print((output, same), &mut pipe, &over).await;
+        pipe.finish().await;
+        drop(other);
+        console.offset()
+    }
+
+    #[tokio::test]
+    async fn what_a_process_printed_last_is_not_lost_when_it_is_over_before_anybody_reads() {
+        for _ in 0..200 {
+            assert_eq!(printed("last words\n", false).await, 11);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_that_was_left_behind_holds_nobody_up() {
+        assert_eq!(printed("last words\n", true).await, 11);
     }
 }

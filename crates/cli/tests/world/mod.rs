@@ -382,7 +382,8 @@ pub async fn within<T: Debug>(what: &str, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// A process of a pod, wherever its containers run: its environment or its mounts name the pod's UID.
+/// A process of a pod, wherever its containers run: its environment names the pod's UID, or it is in another world of
+/// processes than this one and its mounts name it. (The mounts of a node's own processes name the pods of all.)
 #[derive(Debug)]
 pub struct Process {
     pub pid: i32,
@@ -412,6 +413,7 @@ impl Process {
 pub fn processes(pod: &Pod) -> Vec<Process> {
     let uid = pod.uid().unwrap();
     let names_it = |file: PathBuf| fs::read(file).is_ok_and(|text| String::from_utf8_lossy(&text).contains(&uid));
+    let inside = |proc: &Path| fs::read_link(proc.join("ns/pid")).ok() != fs::read_link("/proc/self/ns/pid").ok();
     let numbers = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers
         .filter_map(|pid: i32| {
@@ -421,7 +423,7 @@ pub fn processes(pod: &Pod) -> Vec<Process> {
             let words: Vec<String> = words.split('\0').filter(|word| !word.is_empty()).map(str::to_owned).collect();
             let is_its = words.iter().any(|word| word.contains(&uid))
                 || names_it(proc.join("environ"))
-                || names_it(proc.join("mountinfo"));
+                || inside(&proc) && names_it(proc.join("mountinfo"));
             is_its.then_some(Process { pid, words })
         })
         .collect()

@@ -273,6 +273,7 @@ fn timeouts_fire_when_they_say() {
     assert_eq!(world.step(2).requeue_at, Some(at(61)));
     assert!(matches!(world.step(61).action, Some(Action::DeletePod { .. })));
     let mut on_its_way = world.clone();
+    let mut unknown = world.clone();
     world.pod = None;
     world.step(62);
     world.expect(RunPhase::Failed, reason::TIMED_OUT);
@@ -282,6 +283,9 @@ fn timeouts_fire_when_they_say() {
     pod.status = Some(PodStatus { phase: Some("Failed".to_owned()), ..PodStatus::default() });
     on_its_way.step(62);
     on_its_way.expect(RunPhase::Failed, reason::TIMED_OUT);
+    unknown.dies("ContainerStatusUnknown", 137);
+    unknown.step(62);
+    unknown.expect(RunPhase::Failed, reason::TIMED_OUT);
 
     let review = Timeouts { review: limit, ..Timeouts::default() };
     let mut world = World::apply(RunApproval::Manual).timeouts(review);
