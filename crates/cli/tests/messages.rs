@@ -103,6 +103,9 @@ fn what_is_wrong_without_a_cluster_is_said() {
     session.call("install");
     session.call("-chdir=gone plan");
     session.call("man /proc/nowhere");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    session.call(&format!("up --detach --port {}", taken.local_addr().unwrap().port()));
+    session.call("up --data-dir /proc/nowhere");
     session.check("errors-without-a-cluster");
 }
 
@@ -120,6 +123,11 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call("workspace delete gone --yes");
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", "false")]);
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", "echo tool: [ >")]);
+    // Somebody else changes it in the meantime.
+    let patch = r#"patch workspace net --type merge --patch '{"spec":{"stateHistory":7}}'"#;
+    let kubeconfig = home.kubeconfig();
+    let meanwhile = format!("kubectl --kubeconfig {} {patch} >/dev/null; sed -i s/10/20/", kubeconfig.display());
+    session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", &meanwhile)]);
     session.call("plan -n other");
     session.call("plan -w gone");
     session.call("plan -out=plan.bin");

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Output;
 
 use knoll::Home;
+use knoll::snapshot::{check, settled};
 use knoll::terminal::Terminal;
 use serde_json::{Value, json};
 
@@ -126,4 +127,25 @@ fn the_doctor_knows_what_each_role_may_do() {
             .collect();
         assert_eq!(may, expect, "{role}: {said}");
     }
+}
+
+/// The cluster of `knoll up` has Knoll in it already, so only others can say this.
+#[test]
+fn who_may_not_install_is_told_so_and_so_is_who_installs_twice() {
+    let home = Home::with_workspace();
+    if !home.is_guest() {
+        let said = home.fails(&["install"]);
+        assert!(said.contains("has Knoll in it already"), "{said}");
+        return;
+    }
+    let uma = Person::with_role(&home, "uma", Some("knoll-user"));
+    let mut text = String::new();
+    let calls: [&[&str]; 3] = [&["install"], &["uninstall"], &["install", "--namespace", "elsewhere"]];
+    for (words, output) in calls.iter().zip([uma.call(calls[0]), uma.call(calls[1]), home.call(calls[2])]) {
+        let said = [output.stdout, output.stderr].concat();
+        let code = output.status.code().unwrap();
+        text +=
+            &format!("$ knoll {}\n{}[{code}]\n\n", words.join(" "), settled(&home, &String::from_utf8_lossy(&said)));
+    }
+    check("errors-of-install", &text);
 }

@@ -107,6 +107,21 @@ fn a_plan_is_decided_by_whoever_looks_at_it() {
     assert_eq!(home.call(&["attach", run.trim()]).status.code(), Some(1));
 }
 
+#[test]
+fn whoever_decides_second_is_told_who_was_first() {
+    let home = Home::with_workspace();
+    let run = home.ok(&["apply", "--approval", "manual", "--detach"]);
+    let run = run.trim();
+    home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
+    let mut terminal = Terminal::run(&home, &["approve", run], 30, 100);
+    terminal.sees("Approve exactly this plan");
+    home.ok(&["discard", run, "--yes"]);
+    home.until_run("it is discarded", |run| run["status"]["phase"] == "Discarded");
+    terminal.types("y\n");
+    assert_eq!(terminal.ends().code(), Some(1), "{}", terminal.printed);
+    terminal.prints("decided already: Discard by");
+}
+
 /// How many runs in a row: ten, or a hundred for `cargo xtask test --thorough`.
 fn in_a_row() -> u32 {
     if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 100 } else { 10 }

@@ -60,6 +60,8 @@ pub async fn run(args: Args, decision: Decision, outer: &Connection) -> Result<E
         if !style::confirm(&format!("{} exactly this plan ({})?", capital(verb), short(&digest)))? {
             bail!("nothing was decided; the run `{name}` waits on");
         }
+        // Somebody else may have decided while the plan was looked at.
+        waiting_digest(&super::get(&place, &name).await?)?;
     }
     let by = who(&place).await?;
     let spec = ApprovalSpec { run: name.clone(), digest, decision, by: by.clone(), comment: args.comment };

@@ -43,6 +43,7 @@ pub fn settled(home: &Home, text: &str) -> String {
         (r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.\dZ]*".into(), "TIME"),
         (r"\b\d+(\.\d)?s\b".into(), "0s"),
         (r"process \d+".into(), "process N"),
+        (r"port \d{5}\b".into(), "port N"),
         (r"Terraform v[\d.]+".into(), "Terraform VERSION"),
         (r"(resourceVersion: )\S+".into(), "${1}N"),
         (r"(uid: )\S+".into(), "${1}UID"),
