@@ -42,6 +42,7 @@ pub fn settled(home: &Home, text: &str) -> String {
         (r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b".into(), "UUID"),
         (r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.\dZ]*".into(), "TIME"),
         (r"\b\d+(\.\d)?s\b".into(), "0s"),
+        (r"\bcli-tmp\w+".into(), "NAMESPACE"),
         (r"process \d+".into(), "process N"),
         (r"port \d{5}\b".into(), "port N"),
         (r"Terraform v[\d.]+".into(), "Terraform VERSION"),
