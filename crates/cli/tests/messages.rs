@@ -146,6 +146,20 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call("stack show gone");
     session.call("stack plan gone");
     session.call("stack apply gone");
+    session.call("stack suspend gone");
+    session.call("stack resume gone");
+    session.call("atom apply web");
+    session.call("atom apply web -f gone");
+    home.write("broken/web.yaml", "kind: [");
+    session.call("atom apply web -f broken");
+    home.write("nameless/web.yaml", "apiVersion: v1\nkind: ConfigMap\n");
+    session.call("atom apply web -f nameless");
+    session.call("atom apply Web_1 -f nameless");
+    session.call("atom diff web -f nameless");
+    session.call("atom status gone");
+    session.call("atom history gone");
+    session.call("atom cancel gone");
+    session.call("atom rollback gone");
     session.call("state pull");
     session.call("state push gone.json");
     session.call("state push main.tf");
@@ -248,6 +262,14 @@ fn the_tables() {
     session.call("stack graph");
     session.call("stack list");
     session.call("stack list -o json");
+    session.call("atom list");
+    home.write("web/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {a: b}\n");
+    session.call("atom diff web -f web");
+    home.ok(&["atom", "apply", "web", "-f", "web", "--wait"]);
+    session.call("atom status web");
+    session.call("atom list");
+    session.call("atom history web");
+    session.call("atom rollback web 7");
     session.call("workspace delete net --yes");
     session.check_narrow("tables");
 }

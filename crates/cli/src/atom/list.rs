@@ -3,48 +3,27 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use jiff::Timestamp;
 use knoll_api::Atom;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 
 use super::status::{message, tone};
-use crate::connect::{Connection, Explain};
+use crate::connect::Connection;
+use crate::output::listing::{self, Args, Listing};
 use crate::output::table::{Cell, Table};
-use crate::output::{self, OutputArgs, time};
-use crate::workspace::Place;
-
-/// The arguments of `knoll atom list`.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
-    output: OutputArgs,
-    /// Those of every namespace
-    #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES")]
-    all_namespaces: bool,
-}
+use crate::output::time;
 
 /// Lists the Atoms.
 pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let api = if args.all_namespaces { Api::all(place.cluster.client.clone()) } else { place.api::<Atom>() };
-    let list = api.list(&ListParams::default()).await.explain(&place.cluster, "cannot list the atoms")?.items;
-    let nothing = match args.all_namespaces {
-        true => "There are no atoms in any namespace; `knoll atom apply` makes one.".to_owned(),
-        false => format!("There are no atoms in namespace `{}`; `knoll atom apply` makes one.", place.namespace),
-    };
-    output::list(&list, args.output.output, &nothing, |wide| table(&list, args.all_namespaces, wide, Timestamp::now()))
+    listing::run(args, outer, "atoms", "knoll atom apply", table).await
 }
 
-fn table(list: &[Atom], namespaces: bool, wide: bool, now: Timestamp) -> Table {
+fn table(&Listing { objects, namespaces, wide, now, .. }: &Listing<'_, Atom>) -> Table {
     let mut head = Vec::new();
     head.extend(namespaces.then_some("NAMESPACE"));
     head.extend(["NAME", "PHASE", "WANTED", "THERE", "READY", "AGE"]);
     head.extend(wide.then_some("MESSAGE"));
     let mut table = Table::new(&head);
-    for atom in list {
+    for atom in objects {
         let status = atom.status.clone().unwrap_or_default();
         let ready = status.objects.iter().filter(|object| object.ready).count();
         let mut row: Vec<Cell> = Vec::new();

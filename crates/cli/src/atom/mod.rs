@@ -44,7 +44,7 @@ enum Command {
     History(history::Args),
     /// List the atoms of a namespace
     #[command(visible_alias = "ls")]
-    List(list::Args),
+    List(crate::output::listing::Args),
 }
 
 /// Runs the command.

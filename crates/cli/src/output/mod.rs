@@ -1,5 +1,6 @@
 //! What commands print: a table for people, JSON, YAML or names for programs.
 
+pub mod listing;
 pub mod table;
 pub mod time;
 

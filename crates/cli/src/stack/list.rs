@@ -8,37 +8,18 @@ use knoll_api::Stack;
 use knoll_api::names::condition;
 use knoll_api::stack::StackPhase;
 use knoll_core::conditions;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 
 use super::short;
-use crate::connect::{Connection, Explain};
+use crate::connect::Connection;
+use crate::output::listing::{self, Args, Listing};
 use crate::output::table::{Cell, Table, Tone};
-use crate::output::{self, OutputArgs, time};
-use crate::workspace::Place;
-
-/// The arguments of `knoll stack list`.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
-    output: OutputArgs,
-    /// Those of every namespace
-    #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES")]
-    all_namespaces: bool,
-}
+use crate::output::time;
 
 /// Lists the Stacks.
 pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let api = if args.all_namespaces { Api::all(place.cluster.client.clone()) } else { place.api::<Stack>() };
-    let list = api.list(&ListParams::default()).await.explain(&place.cluster, "cannot list the stacks")?.items;
-    let nothing = match args.all_namespaces {
-        true => "There are no stacks in any namespace; `kubectl apply` makes one.".to_owned(),
-        false => format!("There are no stacks in namespace `{}`; `kubectl apply` makes one.", place.namespace),
-    };
-    output::list(&list, args.output.output, &nothing, |wide| table(&list, args.all_namespaces, wide, Timestamp::now()))
+    let rows = |all: &Listing<'_, Stack>| table(all.objects, all.namespaces, all.wide, all.now);
+    listing::run(args, outer, "stacks", "kubectl apply", rows).await
 }
 
 /// The table of stacks.

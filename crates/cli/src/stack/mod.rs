@@ -27,7 +27,7 @@ pub struct Args {
 enum Command {
     /// List the stacks of a namespace
     #[command(visible_alias = "ls")]
-    List(list::Args),
+    List(crate::output::listing::Args),
     /// Show a stack: its revision, its runs, its drift, its outputs
     Show(show::Args),
     /// Plan a stack as it is declared now, and change nothing

@@ -3,52 +3,27 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use jiff::Timestamp;
 use knoll_api::Workspace;
 use knoll_api::workspace::WorkspacePhase;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 
-use super::Place;
-use crate::connect::{Connection, Explain};
+use crate::connect::Connection;
+use crate::output::listing::{self, Args, Listing};
 use crate::output::table::{Cell, Table, Tone};
-use crate::output::{self, OutputArgs, time};
-
-/// The arguments of `knoll workspace list`.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
-    output: OutputArgs,
-    /// Those of every namespace
-    #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES")]
-    all_namespaces: bool,
-}
+use crate::output::time;
 
 /// Lists the Workspaces; a star marks the folder's own.
 pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let api = if args.all_namespaces { Api::all(place.cluster.client.clone()) } else { place.api::<Workspace>() };
-    let list = api.list(&ListParams::default()).await.explain(&place.cluster, "cannot list the workspaces")?.items;
-    let nothing = match args.all_namespaces {
-        true => "There are no workspaces in any namespace; `knoll workspace new NAME` makes one.".to_owned(),
-        false => {
-            format!("There are no workspaces in namespace `{}`; `knoll workspace new NAME` makes one.", place.namespace)
-        }
-    };
-    output::list(&list, args.output.output, &nothing, |wide| {
-        table(&list, &place, args.all_namespaces, wide, Timestamp::now())
-    })
+    listing::run(args, outer, "workspaces", "knoll workspace new NAME", table).await
 }
 
-fn table(list: &[Workspace], place: &Place, namespaces: bool, wide: bool, now: Timestamp) -> Table {
+fn table(&Listing { objects, place, namespaces, wide, now }: &Listing<'_, Workspace>) -> Table {
     let mut head = vec![""];
     head.extend(namespaces.then_some("NAMESPACE"));
     head.extend(["NAME", "PHASE", "ACTIVE", "QUEUED", "SERIAL", "RESOURCES", "AGE"]);
     head.extend(wide.then_some(["TOOL", "VERSION"]).into_iter().flatten());
     let mut table = Table::new(&head);
-    for workspace in list {
+    for workspace in objects {
         let status = workspace.status.clone().unwrap_or_default();
         let state = status.state.as_ref();
         let namespace = workspace.namespace().unwrap_or_default();

@@ -32,7 +32,7 @@ enum Command {
     New(new::Args),
     /// List the workspaces of a namespace
     #[command(visible_alias = "ls")]
-    List(list::Args),
+    List(crate::output::listing::Args),
     /// Use a workspace in this folder
     Select(select::Args),
     /// Show a workspace: its state, its queue, its outputs
