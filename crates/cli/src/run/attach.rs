@@ -118,7 +118,7 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
 async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keyboard) -> Result<Broken> {
     let begun = stage.watched.now().status().steps.iter().any(|step| step.name != StepName::Setup);
     let behind = begun || stage.printed > 0;
-    let before = if behind { logs::whole(pods, &stage.pod).await.unwrap_or_default() } else { Vec::new() };
+    let before = if behind { logs::until_now(pods, &stage.pod).await? } else { Vec::new() };
     let params = AttachParams {
         container: Some(names::CONTAINER.to_owned()),
         stdin: true,
@@ -146,7 +146,7 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
     let mut closed = false;
     let mut joint = Joint::default();
     if behind {
-        let after = logs::whole(pods, &stage.pod).await.unwrap_or_default();
+        let after = logs::until_now(pods, &stage.pod).await?;
         print(after.get(stage.printed..).unwrap_or_default(), &mut stage.printed);
         joint.between = after.get(before.len()..).unwrap_or_default().to_vec();
     }

@@ -116,10 +116,16 @@ fn is_gone(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.is_not_found())
 }
 
-/// All that a pod has printed until now.
-pub async fn whole(pods: &Api<Pod>, pod: &str) -> Result<Vec<u8>, kube::Error> {
+/// All that a pod has printed until now; nothing for whoever may not see it. A node takes a moment to know of a
+/// container that it has started: until then, it is an error.
+pub async fn until_now(pods: &Api<Pod>, pod: &str) -> Result<Vec<u8>, kube::Error> {
     let mut bytes = Vec::new();
-    read(pods, pod, false, &mut bytes).await?;
+    match read(pods, pod, false, &mut bytes).await {
+        Err(kube::Error::Api(status)) if status.code != 400 => {
+            tracing::debug!(%status, "what was printed before cannot be read");
+        }
+        result => result?,
+    }
     Ok(bytes)
 }
 
