@@ -106,6 +106,8 @@ fn what_is_wrong_without_a_cluster_is_said() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     session.call(&format!("up --detach --port {}", taken.local_addr().unwrap().port()));
     session.call("up --data-dir /proc/nowhere");
+    session.call("up --data-dir=");
+    session.call("operator");
     session.check("errors-without-a-cluster");
 }
 
@@ -156,6 +158,12 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call("atom apply web -f nameless");
     session.call("atom apply Web_1 -f nameless");
     session.call("atom diff web -f nameless");
+    std::fs::create_dir(home.module().join("bare")).unwrap();
+    session.call("atom apply web -f bare");
+    home.write("web/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n");
+    home.ok(&["atom", "apply", "web", "-f", "web", "--wait"]);
+    session.call("atom cancel web");
+    session.call("atom rollback web");
     session.call("atom status gone");
     session.call("atom history gone");
     session.call("atom cancel gone");
