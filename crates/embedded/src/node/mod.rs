@@ -147,7 +147,8 @@ async fn run(context: Arc<Context>, name: String, shutdown: CancellationToken, t
             Some(Ok(watcher::Event::InitDone)) => {
                 pods.keep(&listed);
                 if !std::mem::replace(&mut swept, true) {
-                    pods.tasks.spawn(sweep::sweep(pods.context.clone(), std::mem::take(&mut listed)));
+                    let strays = sweep::strays(&pods.context, &std::mem::take(&mut listed));
+                    pods.tasks.spawn(sweep::sweep(pods.context.clone(), strays));
                 }
             }
             Some(Ok(watcher::Event::Apply(pod))) => pods.apply(pod),

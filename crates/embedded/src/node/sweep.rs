@@ -10,18 +10,16 @@ use super::Context;
 use super::container::{Event, Found, Shim};
 use super::folder::PodFolder;
 
-/// Ends and removes every pod on disk that is not one of `known`, by uid.
-pub async fn sweep(context: Arc<Context>, known: HashSet<String>) {
-    let Ok(entries) = std::fs::read_dir(&context.pods) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let Ok(uid) = entry.file_name().into_string() else {
-            continue;
-        };
-        if known.contains(&uid) {
-            continue;
-        }
+/// The pods on disk that are not among those `known`, by uid. Asked before a new pod may have a folder: later, it would
+/// be taken for one that was deleted.
+pub fn strays(context: &Context, known: &HashSet<String>) -> Vec<String> {
+    let entries = std::fs::read_dir(&context.pods).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|uid| !known.contains(uid)).collect()
+}
+
+/// Ends and removes pods on disk, by uid.
+pub async fn sweep(context: Arc<Context>, strays: Vec<String>) {
+    for uid in strays {
         let folder = PodFolder::new(&context.pods, &uid);
         for instance in folder.instances() {
             let (sender, mut events) = mpsc::unbounded_channel();
