@@ -62,7 +62,7 @@ async fn uninstall(args: &Args, cluster: &Cluster) -> Result<ExitCode> {
         let counts =
             objects.iter().map(|kind| count(kind.list.len(), &kind.resource.plural)).collect::<Vec<_>>().join(", ");
         bail!(
-            "the cluster has {counts}, which would go with their kinds\n  `--keep-objects` takes only the operator away and keeps them\n  `--delete-objects` deletes them too, as `kubectl delete` does; states are kept"
+            "the cluster has {counts}, which would go with Knoll\n  `--keep-objects` takes only the operator away and keeps them\n  `--delete-objects` deletes them too, as `kubectl delete` does; states are kept"
         );
     }
     let mut unwanted: Vec<Manifest> = knoll_deploy::operator(&settings);

@@ -4,10 +4,14 @@
 mod knoll;
 
 use std::fmt::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use knoll::Home;
 use knoll::snapshot::{check, narrow, settled};
+use knoll::terminal::Terminal;
+use serde_json::{Value, json};
 
 /// Calls commands one after the other, and writes down what they say.
 struct Session<'a> {
@@ -28,13 +32,37 @@ impl<'a> Session<'a> {
     fn call_with(&mut self, folder: &Path, words: &[&str], env: &[(&str, &str)]) {
         let mut command = self.home.command_in(folder, words);
         command.envs(env.iter().copied());
-        let output = command.output().unwrap();
-        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let env: String = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
-        let call = format!("$ {env}knoll {}", words.join(" "));
-        let code = output.status.code().unwrap_or(-1);
-        let end = if code == 0 { String::new() } else { format!("[{code}]\n") };
-        let _ = writeln!(self.text, "{}\n{}{end}", settled(self.home, &call), settled(self.home, &said));
+        self.told(&format!("{env}knoll {}", words.join(" ")), command.output().unwrap());
+    }
+
+    /// Calls a command, and does something while it goes on.
+    fn call_while(&mut self, words: &[&str], meanwhile: impl FnOnce()) {
+        let mut command = self.home.command_in(&self.home.module(), words);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        meanwhile();
+        self.told(&format!("knoll {}", words.join(" ")), child.wait_with_output().unwrap());
+    }
+
+    /// Calls a command in a terminal, and answers its question.
+    fn answer(&mut self, words: &str, question: &str, answer: &str) {
+        let split: Vec<&str> = words.split_whitespace().collect();
+        let mut terminal = Terminal::run(self.home, &split, 60, 200);
+        terminal.sees(question);
+        terminal.types(answer);
+        let code = terminal.ends().code();
+        self.write(&format!("knoll {words}"), &format!("{}\n", terminal.screen().trim()), code);
+    }
+
+    fn told(&mut self, call: &str, output: Output) {
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        self.write(call, &said, output.status.code());
+    }
+
+    fn write(&mut self, call: &str, said: &str, code: Option<i32>) {
+        let end = if code == Some(0) { String::new() } else { format!("[{}]\n", code.unwrap_or(-1)) };
+        let (call, said) = (settled(self.home, call), settled(self.home, said));
+        let _ = writeln!(self.text, "$ {call}\n{said}{end}");
     }
 
     /// The help of a command, and of all commands below it.
@@ -108,6 +136,26 @@ fn what_is_wrong_without_a_cluster_is_said() {
     session.call("up --data-dir /proc/nowhere");
     session.call("up --data-dir=");
     session.call("operator");
+    session.call("operator --kubeconfig nowhere.yaml");
+    session.call_with(&home.module(), &["runs"], &[("KUBECONFIG", "broken.yaml")]);
+    home.ok(&["man", "pages"]);
+    std::fs::remove_file(home.module().join("pages/knoll.1")).unwrap();
+    std::fs::create_dir(home.module().join("pages/knoll.1")).unwrap();
+    session.call("man pages");
+    let bin = home.folder.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::fs::write(bin.join("terraform"), "#!/nowhere/sh\n").unwrap();
+    std::fs::set_permissions(bin.join("terraform"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    session.call("fmt");
+    let unread = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    home.write("deaf.yaml", &dead.replace("127.0.0.1:1", &unread.local_addr().unwrap().to_string()));
+    session.call("version --kubeconfig deaf.yaml");
+    let gone = home.module().join("gone");
+    std::fs::create_dir(&gone).unwrap();
+    let script = format!("rmdir ../gone && exec {} plan", env!("CARGO_BIN_EXE_knoll"));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).env_clear().envs(home.environment()).current_dir(&gone);
+    session.told("knoll plan", shell.output().unwrap());
     session.check("errors-without-a-cluster");
 }
 
@@ -130,6 +178,9 @@ fn what_is_wrong_with_a_cluster_is_said() {
     let kubeconfig = home.kubeconfig();
     let meanwhile = format!("kubectl --kubeconfig {} {patch} >/dev/null; sed -i s/10/20/", kubeconfig.display());
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", &meanwhile)]);
+    session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", "no-such-editor")]);
+    session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", "rm")]);
+    session.call("uninstall");
     session.call("plan -n other");
     session.call("plan -w gone");
     session.call("plan -out=plan.bin");
@@ -160,6 +211,11 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call("atom diff web -f nameless");
     std::fs::create_dir(home.module().join("bare")).unwrap();
     session.call("atom apply web -f bare");
+    home.write(
+        "large/web.yaml",
+        &format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: web}}\ndata: {{a: {}}}\n", "x".repeat(2 << 20)),
+    );
+    session.call("atom apply web -f large");
     home.write("web/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n");
     home.ok(&["atom", "apply", "web", "-f", "web", "--wait"]);
     session.call("atom cancel web");
@@ -183,6 +239,8 @@ fn what_is_wrong_with_a_cluster_is_said() {
     std::fs::create_dir(&elsewhere).unwrap();
     session.call_with(&elsewhere, &["plan"], &[]);
     session.call_with(&elsewhere, &["plan", "-w", "net"], &[]);
+    std::fs::write(elsewhere.join(".terraform"), "").unwrap();
+    session.call_with(&elsewhere, &["workspace", "select", "net"], &[]);
     session.call_with(&home.module(), &["sh", "-c", "true"], &[("TF_VAR_secret", "x")]);
     std::os::unix::fs::symlink("/etc/hosts", home.module().join("hosts")).unwrap();
     session.call("sh -c true");
@@ -218,6 +276,44 @@ fn what_is_wrong_with_a_run_is_said() {
 }
 
 #[test]
+fn what_happens_meanwhile_is_said() {
+    let home = Home::with_workspace();
+    let mut session = Session::new(&home);
+    home.ok(&["apply", "-auto-approve"]);
+    home.ok(&["apply", "--approval", "manual", "--detach", "-var", "word=two"]);
+    let run = home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
+    let run = run["metadata"]["name"].as_str().unwrap();
+    session.answer(&format!("approve {run}"), "Approve exactly this plan", "n\r");
+    home.ok(&["discard", run, "--yes"]);
+    session.answer("state rollback 2", "Make serial 2 the state", "n\r");
+    session.answer("workspace delete net", "Delete the workspace `net`", "n\r");
+
+    let begun = |run: &Value| {
+        run["status"]["steps"].as_array().is_some_and(|steps| steps.iter().any(|step| step["name"] == "command"))
+    };
+    let name = |run: Value| run["metadata"]["name"].as_str().unwrap().to_owned();
+    let delete = || {
+        let run = name(home.until_run("it runs", begun));
+        home.kubectl(&["delete", "run", &run], None);
+    };
+    session.call_while(&["sh", "-c", "sleep 100"], delete);
+    home.ok(&["sh", "--detach", "-c", "sleep 100"]);
+    let run = name(home.until_run("it runs", begun));
+    session.call(&format!("approve {run}"));
+    session.call_while(&["logs", "-f", &run], delete);
+
+    // A pod that waits for a Secret is never ready.
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "slow"}, "spec": {"containers": [
+        {"name": "main", "image": "none", "command": ["true"], "envFrom": [{"secretRef": {"name": "none"}}]}]}});
+    home.write("slow/pod.json", &pod.to_string());
+    session.call("atom apply slow -f slow --wait --timeout 1s");
+    session.call_while(&["atom", "apply", "slow", "-f", "slow", "--wait"], || {
+        drop(home.kubectl(&["delete", "atom", "slow"], None))
+    });
+    session.check_narrow("errors-meanwhile");
+}
+
+#[test]
 fn who_may_not_is_told_so() {
     let home = Home::with_workspace();
     let mut session = Session::new(&home);
@@ -233,16 +329,61 @@ fn who_may_not_is_told_so() {
     call(&mut session, "wrong", "stranger", &["runs", "plan", "doctor", "version"]);
     home.kubectl(&["create", "serviceaccount", "new"], None);
     let token = home.kubectl(&["create", "token", "new"], None);
-    let all = ["runs", "workspace list", "workspace new other", "plan", "watch", "stack list", "doctor", "version"];
+    home.write("web/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n");
+    home.write("state.json", r#"{"version": 4, "serial": 1, "lineage": "l"}"#);
+    #[rustfmt::skip]
+    let all = [
+        "runs", "run show r", "attach r", "logs r", "cancel r", "approve r", "discard r", "plan", "watch",
+        "workspace list", "workspace new other", "workspace select net", "workspace show net", "workspace edit net", "workspace delete net --yes",
+        "state pull", "state push state.json", "state history", "state rollback 1 --yes", "state diff 1 2",
+        "stack list", "stack show s", "stack plan s", "stack apply s", "stack suspend s", "stack resume s", "stack graph",
+        "atom list", "atom status a", "atom history a", "atom diff web -f web", "atom apply web -f web", "atom cancel a", "atom rollback a",
+        "operator", "uninstall", "doctor", "version",
+    ];
     call(&mut session, token.trim(), "new", &all);
     home.kubectl(&["create", "rolebinding", "new", "--clusterrole=knoll-viewer", "--serviceaccount=default:new"], None);
-    call(&mut session, token.trim(), "viewer", &["plan", "state pull", "workspace delete net --yes", "doctor"]);
+    // What there is to be changed.
+    home.create(&json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": "s"},
+        "spec": {"suspend": true, "source": {"inline": {"main.tf": ""}}}}));
+    home.ok(&["atom", "apply", "web", "-f", "web", "--wait"]);
+    home.write("web/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {a: b}\n");
+    let run = home.ok(&["apply", "--approval", "manual", "--detach"]);
+    let run = run.trim();
+    home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
+    let [approve, discard, cancel] = ["approve", "discard", "cancel"].map(|verb| format!("{verb} {run}"));
+    let (approve, discard) = (format!("{approve} --yes"), format!("{discard} --yes"));
+    #[rustfmt::skip]
+    let changes = [
+        "plan", "state pull", "state push state.json", "workspace delete net --yes", &approve, &discard, &cancel,
+        "stack plan s", "stack apply s", "stack suspend s", "stack resume s",
+        "atom apply web -f web", "atom rollback web", "atom cancel web", "doctor",
+    ];
+    call(&mut session, token.trim(), "viewer", &changes);
+    session.call_with(
+        &home.module(),
+        &["workspace", "edit", "net", "--kubeconfig", "viewer.yaml"],
+        &[("EDITOR", "sed -i s/10/20/")],
+    );
+    // Somebody whose role was made by hand, and lacks a part.
+    home.kubectl(&["create", "serviceaccount", "half"], None);
+    let rules = json!([
+        {"apiGroups": ["knoll.dev"], "resources": ["runs", "atoms", "workspaces"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["knoll.dev"], "resources": ["runs", "atomversions"], "verbs": ["create"]},
+    ]);
+    home.create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "half"}, "rules": rules}));
+    home.kubectl(&["create", "rolebinding", "half", "--role=half", "--serviceaccount=default:half"], None);
+    let token = home.kubectl(&["create", "token", "half"], None);
+    let logs = format!("logs {run}");
+    #[rustfmt::skip]
+    let calls = [&logs, "state push state.json", "atom apply web -f web", "atom apply new -f web", "atom history web", "atom rollback web", "atom rollback web web-1"];
+    call(&mut session, token.trim(), "half", &calls);
     // A cluster without Knoll.
     home.kubectl(&["delete", "crd", "--all", "--wait=false"], None);
-    home.kubectl(&["wait", "--for=delete", "crd/runs.knoll.dev", "crd/workspaces.knoll.dev", "--timeout=60s"], None);
+    home.kubectl(&["wait", "--for=delete", "crd", "--all", "--timeout=60s"], None);
     for words in ["runs", "plan", "workspace list", "doctor", "version"] {
         session.call(words);
     }
+    session.call_with(&home.module(), &["operator", "--kubeconfig", home.kubeconfig().to_str().unwrap()], &[]);
     session.check("errors-of-access");
 }
 

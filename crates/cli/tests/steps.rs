@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
-use knoll_api::run::RunPhase;
+use knoll_api::run::{Run, RunPhase};
 use knoll_api::step::{StepName, StepState};
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 use world::{Place, WAIT, World, a_moment, inline, reason, with_module, within};
 
@@ -116,6 +116,28 @@ async fn a_cancelled_run_keeps_what_terraform_made_and_the_next_one_goes_on() {
     let plan = place.succeeded("next").await.plan.unwrap();
     assert_eq!((plan.add, plan.change, plan.destroy), (0, 0, 1), "{plan:?}");
     assert_eq!(place.resources("w").await, ["terraform_data.a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_run_goes_when_its_state_is_in() {
+    let world = World::start().await;
+    let place = world.place("deleted").await;
+    let module = "resource \"terraform_data\" \"a\" {}\nresource \"terraform_data\" \"b\" {\n  depends_on = [terraform_data.a]\n";
+    let slow = format!("{module}  provisioner \"local-exec\" {{ command = \"exec sleep 600\" }}\n}}\n");
+    place.apply("r", &slow).await;
+    let log = || String::from_utf8(world.call(&["logs", "-n", &place.namespace, "r"]).stdout).unwrap();
+    let begun = async {
+        while !log().contains("terraform_data.b: Provisioning") {
+            a_moment().await;
+        }
+    };
+    within("`b` is being made", begun).await;
+    place.apply("next", &format!("{module}}}\n")).await;
+    place.api::<Run>().delete("r", &DeleteParams::default()).await.unwrap();
+    // What terraform wrote last is that `b` has failed.
+    let plan = place.succeeded("next").await.plan.unwrap();
+    assert_eq!((plan.add, plan.change, plan.destroy), (1, 0, 1), "{plan:?}");
+    assert!(place.api::<Run>().get_opt("r").await.unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,8 @@
 //!
 //! *Guarantees.* A pod is asked for only while the run is the active one of its Workspace, or needs no lock.
 //! A run whose pod may still work never ends, unless its node is lost or its runner has said so. Deciding again
-//! on the same facts decides the same.
+//! on the same facts decides the same. A run that may change the state holds on to itself by a finalizer until it has
+//! ended: to delete it is to cancel it, and it is gone when its state is in.
 //!
 //! A run whose Workspace is missing stays `Pending` and says so: it goes on as soon as the Workspace is there,
 //! which is what a user expects who applies both in one file. `timeouts.queue` bounds that wait too.
@@ -17,8 +18,8 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::MicroTime};
 use knoll_api::{
     approval::{Approval, Decision as Choice},
-    names::{annotation, cancel, condition, reason},
-    run::{ReviewDecision, Run, RunApproval, RunPhase, RunStatus, StepName, StepState},
+    names::{annotation, cancel, condition, finalizer, reason},
+    run::{ReviewDecision, Run, RunApproval, RunPhase, RunSpec, RunStatus, StepName, StepState},
     workspace::Workspace,
 };
 use kube::ResourceExt;
@@ -58,6 +59,10 @@ pub struct Observed<'a> {
 /// What to do, each safe to repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Put the finalizer on the run, so that it stays until its pod has handed in its state.
+    AddFinalizer,
+    /// Take the finalizer off: nothing of the run is at work any more.
+    RemoveFinalizer,
     /// Create the pod of this stage, then write the status that [`started`] gives.
     CreatePod(Stage),
     /// Delete this pod, with the grace period it came with.
@@ -97,10 +102,27 @@ impl Decision {
     }
 }
 
-/// Whether somebody asked for the run to be stopped.
+/// Whether somebody asked for the run to be stopped: whoever deletes it does.
 #[must_use]
 pub fn is_cancelled(run: &Run) -> bool {
-    run.annotations().contains_key(annotation::CANCEL)
+    run.annotations().contains_key(annotation::CANCEL) || run.metadata.deletion_timestamp.is_some()
+}
+
+/// What became of the run, in a sentence: it was cancelled, or deleted.
+fn stopped(run: &Run, then: &str) -> Cause {
+    let word = if run.annotations().contains_key(annotation::CANCEL) { "cancelled" } else { "deleted" };
+    Cause::new(reason::CANCELLED, format!("It was {word}{then}"))
+}
+
+/// Whether the run holds on to itself until it has ended.
+fn is_held(run: &Run) -> bool {
+    run.finalizers().iter().any(|held| held == finalizer::RUN)
+}
+
+/// The finalizers that a run is created with. What may change the state is not gone before its state is in.
+#[must_use]
+pub fn finalizers(spec: &RunSpec) -> Option<Vec<String>> {
+    (queue::lane(spec) == Lane::Queue).then(|| vec![finalizer::RUN.to_owned()])
 }
 
 /// Whether a newer revision has taken the run's place.
@@ -167,11 +189,8 @@ pub fn hindered(run: &Run, message: &str, now: Timestamp) -> RunStatus {
 
 fn before_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decision {
     let run = seen.run;
-    if run.metadata.deletion_timestamp.is_some() {
-        return Decision::keep(status);
-    }
     if is_cancelled(run) {
-        let cause = Cause::new(reason::CANCELLED, "It was cancelled before it started.");
+        let cause = stopped(run, " before it started.");
         return ended(seen, status, RunPhase::Cancelled, &cause, now);
     }
     if is_superseded(run) {
@@ -205,6 +224,8 @@ fn before_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Dec
         return in_review(seen, status, now);
     }
     match turn(run, workspace) {
+        // One that is being deleted takes no finalizers any more, and is not started either.
+        Turn::Now if finalizers(&run.spec).is_some() && !is_held(run) => Decision::act(status, Action::AddFinalizer),
         Turn::Now => {
             let stage = steps::stage(&run.spec, &status);
             Decision::act(status, Action::CreatePod(stage))
@@ -268,7 +289,7 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
 /// has to stop at once, is deleted: to its runner that is a second request.
 fn stopping(seen: &Observed<'_>, mut status: RunStatus, pod: &Pod, fate: &Fate, now: Timestamp) -> Decision {
     let (run, phase) = (seen.run, status.phase);
-    let cause = Cause::new(reason::CANCELLED, "It was cancelled; terraform is asked to stop.");
+    let cause = stopped(run, "; terraform is asked to stop.");
     status::enter(&mut status, run, phase, &cause, now);
     Pen::new(&mut status.conditions, run.metadata.generation, now).set(
         condition::EXITED,
@@ -287,11 +308,8 @@ fn stopping(seen: &Observed<'_>, mut status: RunStatus, pod: &Pod, fate: &Fate, 
 
 fn in_review(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decision {
     let run = seen.run;
-    if run.metadata.deletion_timestamp.is_some() {
-        return Decision::keep(status);
-    }
     if is_cancelled(run) {
-        let cause = Cause::new(reason::CANCELLED, "It was cancelled while it waited for a decision.");
+        let cause = stopped(run, " while it waited for a decision.");
         return ended(seen, status, RunPhase::Cancelled, &cause, now);
     }
     if is_superseded(run) {
@@ -365,6 +383,9 @@ fn decided(seen: &Observed<'_>, mut status: RunStatus, decision: ReviewDecision,
 }
 
 fn after_end(seen: &Observed<'_>, status: RunStatus, now: Timestamp) -> Decision {
+    if is_held(seen.run) {
+        return Decision::act(status, Action::RemoveFinalizer);
+    }
     let ended_at = status.finished_at.as_ref().map(|time| time.0);
     let expiry = after(ended_at, seen.run.spec.ttl_after_finished.as_ref().map(|ttl| ttl.get()));
     if is_past(expiry, now) {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use knoll_api::hooks::Hook;
-use knoll_api::names::annotation;
 use knoll_api::run::{Run, RunSpec, RunStatus, StepName};
 use knoll_api::wire::{Job, JobHook};
 use knoll_api::workspace::{StateKind, Workspace};
+use knoll_core::run::is_cancelled;
 use knoll_core::steps::{self, Stage};
 use kube::{Client, ResourceExt};
 
@@ -79,11 +79,6 @@ pub async fn of(
         earlier_steps: status.steps,
         log_offset,
     })
-}
-
-/// Whether somebody asked to stop the run.
-pub fn is_cancelled(run: &Run) -> bool {
-    run.annotations().contains_key(annotation::CANCEL)
 }
 
 fn status(run: &Run) -> RunStatus {

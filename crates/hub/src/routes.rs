@@ -17,7 +17,7 @@ use knoll_api::names::{content, plan_secret, reason, secret_type, upload_secret}
 use knoll_api::run::{Run, RunPhase};
 use knoll_api::wire::{ErrorBody, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::{Workspace, WorkspaceDeletionPolicy};
-use knoll_core::fate;
+use knoll_core::{fate, run::is_cancelled};
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Deserialize;
@@ -311,7 +311,7 @@ async fn put_progress(
         shared.store.close(&caller.namespace, workspace);
         shared.sessions.end(&runner.session);
     }
-    Ok(Json(ProgressReply { cancel: job::is_cancelled(&runner.run) }))
+    Ok(Json(ProgressReply { cancel: is_cancelled(&runner.run) }))
 }
 
 /// A runner that was told to stop does not know why; its pod does.
@@ -339,7 +339,7 @@ async fn get_cancel(State(shared): State<Arc<Shared>>, runner: Runner) -> Status
     let stopped = shared.runs.wait_for(POLL, || {
         let run = shared.runs.get(&caller.namespace, run);
         let over = |run: &Run| run.status.as_ref().is_some_and(|status| status.phase == RunPhase::Cancelled);
-        run.is_none_or(|run| job::is_cancelled(&run) || over(&run)).then_some(())
+        run.is_none_or(|run| is_cancelled(&run) || over(&run)).then_some(())
     });
     tokio::select! {
         stopped = stopped => if stopped.is_some() { StatusCode::OK } else { StatusCode::NO_CONTENT },

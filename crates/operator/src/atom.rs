@@ -13,20 +13,16 @@ mod write;
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use knoll_api::{
-    Atom, AtomVersion, Stack,
-    names::{field_manager, finalizer},
-};
+use knoll_api::{Atom, AtomVersion, Stack, names::finalizer};
 use knoll_core::{
     atom::{self, Action as Step, Observed, Outcome, needs},
     events,
 };
 use kube::{
     Resource, ResourceExt,
-    api::{PartialObjectMeta, Patch, PatchParams},
+    api::PartialObjectMeta,
     runtime::{controller::Action, reflector::ObjectRef},
 };
-use serde_json::json;
 
 pub use objects::Kinds;
 pub use versions::reconcile as reconcile_version;
@@ -35,7 +31,7 @@ pub use watches::Watches;
 
 use crate::{
     context::Context,
-    controller::{Error, Published, code, requeue_at},
+    controller::{Error, Published, requeue_at},
     watch::Triggers,
 };
 use objects::{Halt, Objects, SOON};
@@ -109,7 +105,8 @@ async fn act(context: &Context, atom: &Atom, step: Step) -> Result<Option<Outcom
     let objects = Objects::of(atom, &context.client, &context.kinds);
     let done = match step {
         Step::AddFinalizer | Step::RemoveFinalizer => {
-            hold(context, atom, step == Step::AddFinalizer).await?;
+            let api = context.api(&atom.namespace().unwrap_or_default());
+            context.atoms.hold(&api, atom, finalizer::ATOM, step == Step::AddFinalizer).await?;
             return Ok(None);
         }
         Step::Prepare => prepare::run(context, atom, &objects).await,
@@ -129,24 +126,6 @@ async fn act(context: &Context, atom: &Atom, step: Step) -> Result<Option<Outcom
         Halt::Refused(cause) => Outcome::Refused(cause),
         Halt::Later(message) => Outcome::Later(message),
     })))
-}
-
-/// Holds the Atom, or lets it go.
-async fn hold(context: &Context, atom: &Atom, held: bool) -> Result<(), Error> {
-    let mut all: Vec<String> = atom.finalizers().iter().filter(|other| *other != finalizer::ATOM).cloned().collect();
-    all.extend(held.then(|| finalizer::ATOM.to_owned()));
-    let patch = json!({"metadata": {"resourceVersion": atom.resource_version(), "finalizers": all}});
-    let params = PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() };
-    let api = context.api::<Atom>(&atom.namespace().unwrap_or_default());
-    match api.patch(&atom.name_any(), &params, &Patch::Merge(patch)).await {
-        // The watch brings what there is now.
-        Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
-        Err(error) => Err(Error::api("cannot write the finalizer of an Atom")(error)),
-        Ok(_) => {
-            context.atoms.note(atom);
-            Ok(())
-        }
-    }
 }
 
 /// An Atom came, changed or went: it is looked at, and so are those that need it and the Stacks that go back with it.

@@ -20,6 +20,7 @@ use kube::{
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
@@ -181,10 +182,23 @@ where
         }
     }
 
-    /// Notes that this process has written over the object in another way than [`Written::publish`].
-    pub fn note(&self, object: &K) {
-        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        before.insert(ObjectRef::from_obj(object), object.resource_version());
+    /// Puts a finalizer on exactly the object that was read, or takes it off. The watch brings the object as it is then.
+    ///
+    /// # Errors
+    /// When the API does not take it for another reason than that the object has moved on.
+    pub async fn hold(&self, api: &Api<K>, object: &K, finalizer: &str, held: bool) -> Result<(), Error> {
+        let mut all: Vec<String> = object.finalizers().iter().filter(|other| *other != finalizer).cloned().collect();
+        all.extend(held.then(|| finalizer.to_owned()));
+        let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": all}});
+        match api.patch(&object.name_any(), &by_us(), &Patch::Merge(patch)).await {
+            Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+            result => {
+                result.map_err(Error::api("cannot write a finalizer"))?;
+                let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+                before.insert(ObjectRef::from_obj(object), object.resource_version());
+            }
+        }
+        Ok(())
     }
 
     /// Forgets an object that is gone.
@@ -207,8 +221,7 @@ where
         let Some(patch) = knoll_core::patch::status(version.as_deref(), from, to)? else {
             return Ok(Published::Unchanged);
         };
-        let params = PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() };
-        match api.patch_status(&object.name_any(), &params, &Patch::Merge(patch)).await {
+        match api.patch_status(&object.name_any(), &by_us(), &Patch::Merge(patch)).await {
             Ok(_) => {
                 let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
                 before.insert(ObjectRef::from_obj(object), version);
@@ -218,6 +231,12 @@ where
             Err(error) => Err(Error::api("cannot write a status")(error)),
         }
     }
+}
+
+/// A patch in the operator's name.
+#[must_use]
+pub fn by_us() -> PatchParams {
+    PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() }
 }
 
 /// Makes a reconcile function one that [`drive`] takes.

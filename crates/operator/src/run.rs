@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use knoll_api::{
     Approval, Run, Workspace,
-    names::{label, reason},
+    names::{finalizer, label, reason},
     run::{RunPhase, RunStatus},
 };
 use knoll_bundle::{Origin, StoreError};
@@ -155,6 +155,12 @@ async fn act(context: &Context, run: &Run, seen: &Seen, decision: Decision, now:
     let requeue = requeue_at(at, now);
     match action {
         None => Ok(Next { status, requeue }),
+        Some(action @ (Action::AddFinalizer | Action::RemoveFinalizer)) => {
+            let held = action == Action::AddFinalizer;
+            context.runs.hold(&context.api(&namespace), run, finalizer::RUN, held).await?;
+            // The watch brings the run as it is now.
+            Ok(Next { status: status::of(run), requeue })
+        }
         Some(Action::CreatePod(stage)) => {
             let created = create_pod(context, run, seen, stage, &namespace).await?;
             Ok(match created {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use cluster::{DEADLINE, Operator, World, apply, ends};
 use http::Request;
-use knoll_api::{Stack, Workspace, run::RunPhase, stack::StackPhase, wire::Progress};
+use knoll_api::{Run, Stack, Workspace, run::RunPhase, stack::StackPhase, wire::Progress};
 use kube::{Client, api::PostParams, client::Body, runtime::wait::await_condition};
 use serde_json::json;
 
@@ -28,7 +28,7 @@ fn recorded(client: Client) -> (Client, Arc<Mutex<Vec<String>>>) {
 }
 
 #[tokio::test]
-async fn a_run_takes_four_writes_its_events_and_no_read() {
+async fn a_run_takes_five_writes_its_events_and_no_read() {
     let world = World::start().await;
     world.workspace("net").await;
     let (client, requests) = recorded(world.client.clone());
@@ -36,21 +36,26 @@ async fn a_run_takes_four_writes_its_events_and_no_read() {
     world.workspace_until("net", |workspace| workspace.status.is_some()).await;
     requests.lock().unwrap().clear();
 
-    world.run("one", apply("net")).await;
+    // As the command line and the Stacks create it.
+    let mut run = Run::new("one", apply("net"));
+    run.metadata.finalizers = knoll_core::run::finalizers(&run.spec);
+    world.api::<Run>().create(&PostParams::default(), &run).await.unwrap();
     world.phase("one", RunPhase::Starting).await;
     world.report("one", &Progress::default()).await;
     world.report("one", &ends(0)).await;
     world.phase("one", RunPhase::Succeeded).await;
     let idle = |workspace: &Workspace| workspace.status.as_ref().is_some_and(|status| status.active.is_none());
     world.workspace_until("net", idle).await;
+    world.run_until("one", "it is let go", |run| run.metadata.finalizers.is_none()).await;
     operator.stop().await;
 
     let (events, rest): (Vec<String>, Vec<String>) =
         requests.lock().unwrap().drain(..).partition(|request| request == "POST events");
-    assert_eq!(
-        rest,
-        ["PATCH workspaces/net/status", "POST pods", "PATCH runs/one/status", "PATCH workspaces/net/status"]
-    );
+    assert_eq!(rest[..3], ["PATCH workspaces/net/status", "POST pods", "PATCH runs/one/status"]);
+    // The Workspace and the Run are let go side by side.
+    let mut last = rest[3..].to_vec();
+    last.sort_unstable();
+    assert_eq!(last, ["PATCH runs/one", "PATCH workspaces/net/status"]);
     // Started, perhaps seen at work, ended.
     assert!((2..=3).contains(&events.len()), "{events:?}");
 }
@@ -84,6 +89,7 @@ async fn an_operator_that_comes_to_settled_stacks_writes_nothing() {
         await_condition(world.api::<Stack>(), &name, settled).await.unwrap();
         let idle = |workspace: &Workspace| workspace.status.as_ref().is_some_and(|status| status.active.is_none());
         world.workspace_until(&name, idle).await;
+        world.run_until(&run, "it is let go", |run| run.metadata.finalizers.is_none()).await;
     };
     let all = futures::future::join_all((0..COUNT).map(settle));
     tokio::time::timeout(DEADLINE, all).await.unwrap();

@@ -208,6 +208,11 @@ async fn a_deleted_run_holds_the_lock_until_its_pod_has_ended() {
     world.run("two", apply("net")).await;
     world.phase("two", RunPhase::Queued).await;
     world.api::<Run>().delete("one", &DeleteParams::default()).await.unwrap();
+    let told = |run: &Run| run.status.as_ref().is_some_and(|_| ready(run).1 == reason::CANCELLED);
+    world.run_until("one", "it is asked to stop", told).await;
+    // Even one that somebody frees by force.
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    world.api::<Run>().patch("one", &PatchParams::default(), &free).await.unwrap();
     let gone = await_condition(world.api::<Run>(), "one", |run: Option<&Run>| run.is_none());
     tokio::time::timeout(cluster::DEADLINE, gone).await.unwrap().unwrap();
     // A run beside the queue has to come through the same controllers, so by then they have looked.
@@ -217,8 +222,7 @@ async fn a_deleted_run_holds_the_lock_until_its_pod_has_ended() {
     let workspace: Workspace = world.api().get("net").await.unwrap();
     assert_eq!(workspace.status.unwrap().active.as_deref(), Some("one"));
 
-    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    world.api::<Pod>().patch("one", &PatchParams::default(), &release).await.unwrap();
+    world.api::<Pod>().patch("one", &PatchParams::default(), &free).await.unwrap();
     let _ = world
         .api::<Pod>()
         .delete("one", &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() })

@@ -227,7 +227,7 @@ mod tests {
 
     use crate::console::Console;
     use crate::log::Log;
-    use crate::process::Grace;
+    use crate::process::{Grace, Stops};
     use crate::redact::Redactor;
     use crate::stop::{Reason, Stop};
 
@@ -240,6 +240,7 @@ mod tests {
             env: BTreeMap::new(),
             folder: folder.to_owned(),
             input: None,
+            stops: Stops::Alone,
         }
     }
 

@@ -14,7 +14,7 @@ use knoll_api::wire::{ErrorBody, JobHook, path};
 
 use crate::gate;
 use crate::hub::Hub;
-use crate::process::{self, Program};
+use crate::process::{self, Program, Stops};
 use crate::steps::{Failure, Steps};
 
 /// How long a hook's container may take to come to its gate before the hub is asked about it.
@@ -47,7 +47,8 @@ pub async fn run(steps: &Steps, step: StepName) -> Result<Option<String>, Failur
 async fn run_one(steps: &Steps, hook: &JobHook) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(reason::STEP_FAILED, error);
     let script = write_script(steps, hook).map_err(failed)?;
-    let mut program = Program { file: script.clone(), args: Vec::new(), ..steps.program.clone() };
+    let mut program =
+        Program { file: script.clone(), args: Vec::new(), stops: Stops::Together, ..steps.program.clone() };
     if !hook.script.starts_with("#!") {
         program.file = "sh".into();
         program.args = vec!["-e".into(), script.into()];

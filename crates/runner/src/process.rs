@@ -34,6 +34,17 @@ pub struct Program {
     pub folder: PathBuf,
     /// What it reads where there is no terminal.
     pub input: Option<PathBuf>,
+    /// Who is asked to stop: terraform alone, which asks its plugins itself; with a shell, what it waits for as well.
+    pub stops: Stops,
+}
+
+/// Who is asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stops {
+    /// The process.
+    Alone,
+    /// All of its group, as a key pressed at a terminal asks them.
+    Together,
 }
 
 /// How long each way to stop a process may take before the next one is used.
@@ -114,7 +125,7 @@ async fn run_with_pipe(program: &Program, place: Place<'_>) -> io::Result<Ended>
     let reader = OwnedFd::from(reader);
     let same = reader.try_clone()?;
     let output = pipe::Receiver::from_owned_fd(reader)?;
-    finish(child, (output, same), place, std::future::pending()).await
+    finish((child, program.stops), (output, same), place, std::future::pending()).await
 }
 
 async fn run_with_terminal(program: &Program, place: Place<'_>, terminal: &Terminal) -> io::Result<Ended> {
@@ -145,13 +156,13 @@ async fn run_with_terminal(program: &Program, place: Place<'_>, terminal: &Termi
             }
         }
     };
-    finish(child, (output, same), place, typing).await
+    finish((child, program.stops), (output, same), place, typing).await
 }
 
 /// Sees a process through to its end while its output is printed and `beside` goes on. The output comes with its file
 /// for reading what is there without waiting.
 async fn finish(
-    mut child: Child,
+    (mut child, stops): (Child, Stops),
     output: (impl AsyncRead + Unpin, OwnedFd),
     place: Place<'_>,
     beside: impl Future<Output = ()>,
@@ -161,7 +172,7 @@ async fn finish(
     let running = async {
         tokio::join!(
             async {
-                let ended = wait(&mut child, place.stop, place.grace, place.limit).await;
+                let ended = wait(&mut child, stops, place).await;
                 over.cancel();
                 ended
             },
@@ -177,20 +188,20 @@ async fn finish(
 }
 
 /// Waits for the end of `child`, and brings it about when it has to stop. Says whether its time was over.
-async fn wait(child: &mut Child, stop: &Stop, grace: Grace, limit: Option<Duration>) -> io::Result<(ExitStatus, bool)> {
+async fn wait(child: &mut Child, stops: Stops, place: Place<'_>) -> io::Result<(ExitStatus, bool)> {
+    let Place { stop, grace, limit, .. } = place;
     let timed_out = tokio::select! {
         status = child.wait() => return Ok((status?, false)),
         () = stop.requested() => false,
         () = after(limit) => true,
     };
-    // The process alone gets these: terraform asks its plugins itself to stop.
-    signal(child, Signal::SIGINT);
+    signal(child, stops, Signal::SIGINT);
     tokio::select! {
         status = child.wait() => return Ok((status?, timed_out)),
         () = tokio::time::sleep(grace.interrupt) => {}
         () = stop.urgent() => {}
     }
-    signal(child, Signal::SIGTERM);
+    signal(child, stops, Signal::SIGTERM);
     tokio::select! {
         status = child.wait() => return Ok((status?, timed_out)),
         () = tokio::time::sleep(grace.terminate) => {}
@@ -208,11 +219,13 @@ async fn after(limit: Option<Duration>) {
     }
 }
 
-fn signal(child: &Child, signal: Signal) {
-    if let Some(pid) = pid(child) {
-        // It may have ended in the meantime, which is what we want of it.
-        let _ = kill(pid, signal);
-    }
+fn signal(child: &Child, stops: Stops, signal: Signal) {
+    let Some(pid) = pid(child) else { return };
+    // It may have ended in the meantime, which is what we want of it.
+    let _ = match stops {
+        Stops::Alone => kill(pid, signal),
+        Stops::Together => killpg(pid, signal),
+    };
 }
 
 fn pid(child: &Child) -> Option<Pid> {

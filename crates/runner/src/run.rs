@@ -14,7 +14,7 @@ use crate::console::Console;
 use crate::hub::{self, Hub};
 use crate::log::Log;
 use crate::plugins::Plugins;
-use crate::process::{Grace, Program};
+use crate::process::{Grace, Program, Stops};
 use crate::progress::Reporter;
 use crate::redact::Redactor;
 use crate::setup::{self, Folders, Material};
@@ -205,7 +205,7 @@ fn prepare(
     };
     Ok(Steps {
         job: Arc::clone(job),
-        program: Program { file, args: Vec::new(), env, folder: folders.module(), input: None },
+        program: Program { file, args: Vec::new(), env, folder: folders.module(), input: None, stops: Stops::Alone },
         folders,
         plugins,
         console: console.clone(),

@@ -20,7 +20,7 @@ use crate::console::Console;
 use crate::hub::Hub;
 use crate::plan;
 use crate::plugins::Plugins;
-use crate::process::{self, Ended, Grace, Place, Program};
+use crate::process::{self, Ended, Grace, Place, Program, Stops};
 use crate::progress::Reporter;
 use crate::setup::{self, Folders};
 use crate::state::Keeper;
@@ -330,6 +330,7 @@ impl Steps {
         let mut program = self.program.clone();
         if command == "sh" {
             program.file = "sh".into();
+            program.stops = Stops::Together;
         } else {
             if let Some(wanted) = &self.job.version
                 && !self.job.steps.contains(&StepName::Init)
@@ -479,7 +480,7 @@ impl Steps {
 
     fn stopped(&self) -> Option<Failure> {
         let (reason, message) = match self.stop.reason()? {
-            Reason::Cancelled => (reason::CANCELLED, "the run was cancelled".to_owned()),
+            Reason::Cancelled => (reason::CANCELLED, "terraform was asked to stop".to_owned()),
             // Whether the pod was deleted or evicted, the hub finds out.
             Reason::Terminated => (reason::POD_DELETED, "The pod was told to stop; terraform was stopped.".to_owned()),
             Reason::Fenced(why) => (reason::STATE_NOT_SAVED, why),

@@ -118,7 +118,11 @@ pub async fn create(place: &Place, words: &str, spec: RunSpec) -> Result<Run> {
     let mut prefix = format!("{}-{verb}", spec.workspace);
     prefix.truncate(LONGEST_NAME);
     let run = Run {
-        metadata: ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{prefix}-")),
+            finalizers: knoll_core::run::finalizers(&spec),
+            ..ObjectMeta::default()
+        },
         spec,
         status: None,
     };

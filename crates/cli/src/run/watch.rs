@@ -22,8 +22,12 @@ pub struct Watched {
 pub enum Seen {
     /// The Run.
     Run(Arc<Run>),
-    /// Somebody deleted it.
+    /// Somebody deleted it before it had ended.
     Gone,
+}
+
+fn is_over(run: &Run) -> bool {
+    run.status.as_ref().is_some_and(|status| status.phase.is_finished())
 }
 
 impl Watched {
@@ -44,7 +48,9 @@ impl Watched {
                         continue;
                     }
                 };
-                if tell.send(seen).is_err() {
+                // How it ended is told, even if it went right after that.
+                let over = matches!(&*tell.borrow(), Seen::Run(run) if is_over(run));
+                if over && matches!(seen, Seen::Gone) || tell.send(seen).is_err() {
                     return;
                 }
             }

@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use knoll_api::{
     approval::ApprovalSpec,
-    run::{Operation, PlanSummary, RunApproval, RunSpec, StepStatus, Timeouts},
+    run::{Operation, PlanSummary, RunApproval, StepStatus, Timeouts},
     wire::{Exit, Progress},
     workspace::{WorkspaceSpec, WorkspaceStatus},
 };
@@ -38,6 +38,7 @@ impl World {
         run.metadata.uid = Some("run-uid".to_owned());
         run.metadata.generation = Some(1);
         run.metadata.creation_timestamp = Some(Time(at(0)));
+        run.metadata.finalizers = finalizers(&run.spec);
         let workspace = Some(Workspace::new("w", WorkspaceSpec::default()));
         Self { run, workspace, pod: None, approvals: Vec::new(), pods_made: 0 }
     }
@@ -63,6 +64,10 @@ impl World {
 
     fn cancel(&mut self) {
         self.run.metadata.annotations = Some(BTreeMap::from([(annotation::CANCEL.to_owned(), "yes".to_owned())]));
+    }
+
+    fn delete(&mut self) {
+        self.run.metadata.deletion_timestamp = Some(Time(at(0)));
     }
 
     fn approve(&mut self, name: &str, digest: &str, decision: Choice) {
@@ -109,6 +114,13 @@ impl World {
                 self.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(second + 300)));
             }
             Some(Action::DeleteRun) => {}
+            Some(Action::AddFinalizer | Action::RemoveFinalizer) => {
+                let held = decision.action == Some(Action::AddFinalizer);
+                assert_ne!(is_held(&self.run), held, "nothing is done twice");
+                self.run.metadata.finalizers = held.then(|| vec![finalizer::RUN.to_owned()]);
+                // The run comes back changed.
+                return self.step(second);
+            }
         }
         self.run.status = Some(status);
         decision
@@ -256,6 +268,44 @@ fn a_pod_that_its_node_never_lets_go_is_lost() {
     assert_eq!(decision.requeue_at, Some(at(90)));
     world.step(90);
     world.expect(RunPhase::Failed, reason::NODE_LOST);
+}
+
+#[test]
+fn a_deleted_run_is_a_cancelled_one_that_goes_when_its_pod_has_ended() {
+    // Whoever creates it need not know of that.
+    let mut world = World::apply(RunApproval::Auto);
+    world.run.metadata.finalizers = None;
+    assert_eq!(world.decide(1).action, Some(Action::AddFinalizer));
+    world.step(1);
+    assert!(is_held(&world.run) && world.pods_made == 1);
+    world.runs();
+    world.delete();
+    assert_eq!(world.step(2).action, None, "terraform is asked to stop, and its pod lives");
+    world.expect(RunPhase::Starting, reason::CANCELLED);
+    let exit = Exit { code: 130, reason: Some(reason::CANCELLED.to_owned()), message: None };
+    world.report(3, &Progress { sequence: 2, exit: Some(exit), ..Progress::default() });
+    world.step(4);
+    world.expect(RunPhase::Cancelled, reason::CANCELLED);
+    assert!(!is_held(&world.run));
+
+    // What was deleted in the queue, or while it waited for a decision, is not started.
+    let mut world = World::apply(RunApproval::Auto).placed(Some("other"), &["r"]);
+    world.delete();
+    world.step(1);
+    world.step(2);
+    world.expect(RunPhase::Cancelled, reason::CANCELLED);
+    assert!(!is_held(&world.run) && world.pods_made == 0);
+    let mut world = World::apply(RunApproval::Manual);
+    world.step(1);
+    world.report(10, &plans("sha256:a", true));
+    world.delete();
+    world.step(11);
+    world.step(12);
+    world.expect(RunPhase::Cancelled, reason::CANCELLED);
+    assert!(!is_held(&world.run));
+
+    // What cannot change the state holds nothing.
+    assert_eq!(finalizers(&RunSpec { operation: Operation::Plan, ..RunSpec::default() }), None);
 }
 
 #[test]

@@ -98,6 +98,7 @@ pub(super) fn run(stack: &Stack, number: u32, is_for: &str, snapshot: &Snapshot)
             namespace: stack.namespace(),
             labels: Some(labels),
             annotations: Some(annotations),
+            finalizers: crate::run::finalizers(&spec),
             ..ObjectMeta::default()
         },
         spec,

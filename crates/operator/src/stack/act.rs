@@ -22,7 +22,7 @@ use serde_json::json;
 use super::{Seen, inputs, outputs};
 use crate::{
     context::Context,
-    controller::{Error, code},
+    controller::{Error, by_us, code},
 };
 
 /// Carries out all actions. `None` when the Stack itself was changed, so that what was decided is not to be written.
@@ -36,16 +36,9 @@ pub(super) async fn all(
     let mut status = decision.status.clone();
     for action in &decision.actions {
         match action {
-            Action::AddFinalizer => {
-                let mut all = stack.finalizers().to_vec();
-                all.push(finalizer::STACK.to_owned());
-                finalizers(context, stack, &all).await?;
-                return Ok(None);
-            }
-            Action::RemoveFinalizer => {
-                let all: Vec<String> =
-                    stack.finalizers().iter().filter(|held| *held != finalizer::STACK).cloned().collect();
-                finalizers(context, stack, &all).await?;
+            Action::AddFinalizer | Action::RemoveFinalizer => {
+                let held = *action == Action::AddFinalizer;
+                context.stacks.hold(&context.api(&namespace), stack, finalizer::STACK, held).await?;
                 return Ok(None);
             }
             Action::ApplyWorkspace => apply_workspace(context, stack, &namespace).await?,
@@ -66,20 +59,6 @@ pub(super) async fn all(
         }
     }
     Ok(Some(status))
-}
-
-async fn finalizers(context: &Context, stack: &Stack, all: &[String]) -> Result<(), Error> {
-    let patch = json!({"metadata": {"resourceVersion": stack.resource_version(), "finalizers": all}});
-    let api = context.api::<Stack>(&stack.namespace().unwrap_or_default());
-    match api.patch(&stack.name_any(), &by_us(), &Patch::Merge(patch)).await {
-        // The watch brings what there is now.
-        Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
-        Err(error) => Err(Error::api("cannot write the finalizer of a Stack")(error)),
-        Ok(_) => {
-            context.stacks.note(stack);
-            Ok(())
-        }
-    }
 }
 
 async fn apply_workspace(context: &Context, stack: &Stack, namespace: &str) -> Result<(), Error> {
@@ -246,8 +225,4 @@ pub(super) async fn prune(context: &Context, stack: &Stack, status: &StackStatus
         delete(&api, &secret.name_any(), secret.uid()).await?;
     }
     Ok(())
-}
-
-fn by_us() -> PatchParams {
-    PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() }
 }
