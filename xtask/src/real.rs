@@ -13,8 +13,13 @@ use crate::suite::{self, Program};
 /// The programs that run on any cluster: those of the package `e2e`, and these.
 const PROGRAMS: [&str; 7] =
     ["cli attach", "cli files", "cli kills", "cli promises", "cli roles", "cli runs", "cli steps"];
+/// Those of them that end the operator, which all of them share.
+const ALONE: [&str; 2] = ["cli kills", "e2e crash"];
 /// What they leave to the embedded cluster.
 const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
+
+/// A node on two cores has enough to do with two.
+const LANES: usize = 2;
 
 /// Runs them, or says that nothing can run them here. A machine for CI must be able to.
 pub fn run(programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<()> {
@@ -45,9 +50,11 @@ fn on(place: &Place, programs: &[Program], settings: &[(&str, &str)]) -> anyhow:
     let kubeconfig = place.kubeconfig();
     let kubeconfig = kubeconfig.to_string_lossy();
     let settings = [settings, &[("KNOLL_E2E", "real"), ("KNOLL_E2E_KUBECONFIG", &kubeconfig)]].concat();
-    // One program at a time: they share the operator, which some of them kill.
     phase("tests on the real cluster", || {
-        programs.iter().try_for_each(|program| suite::run(std::slice::from_ref(program), &settings, &WITHOUT))
+        let (alone, beside): (Vec<Program>, Vec<Program>) =
+            programs.iter().cloned().partition(|program| ALONE.contains(&program.name.as_str()));
+        suite::run_in(LANES, &beside, &settings, &WITHOUT)?;
+        suite::run_in(1, &alone, &settings, &WITHOUT)
     })
 }
 

@@ -53,13 +53,18 @@ fn program(line: &str) -> Option<Program> {
 
 /// Runs the programs, some more at once than there are cores. Fails when one fails, after all have run.
 pub fn run(programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<()> {
+    let lanes = LANES_A_CORE * std::thread::available_parallelism().map_or(2, usize::from);
+    run_in(lanes, programs, settings, words)
+}
+
+/// Runs the programs, so many at once.
+pub fn run_in(lanes: usize, programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<()> {
     let memory = built()?.join("test-times.json");
     let known: BTreeMap<String, f64> =
         std::fs::read(&memory).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     let waiting = Mutex::new(slowest_first(programs, &known));
     let times = Mutex::new(known.clone());
     let failed = Mutex::new(Vec::new());
-    let lanes = LANES_A_CORE * std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..lanes {
             scope.spawn(|| {

@@ -126,7 +126,7 @@ async fn start(args: &Args, stop: &CancellationToken) -> Result<parts::Parts> {
         .with_context(|| format!("the cluster at {server} cannot be reached"))?;
     let version = reach(&client, &server).await?;
     version.require()?;
-    has_kinds(&client).await?;
+    has_kinds(&client, &server).await?;
 
     let (url, names) = address(args, &client, &home).await?;
     let tls = Tls::shared(&client, &home, &names).await?;
@@ -183,9 +183,7 @@ async fn reach(client: &Client, server: &str) -> Result<Version> {
     loop {
         match Version::of(client).await {
             Ok(version) => return Ok(version),
-            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
-                bail!("the cluster at {server} does not let the operator in: {}", status.message);
-            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Err(kept_out(server, &status)),
             Err(error) if Instant::now() > deadline => {
                 return Err(said(error)).with_context(|| format!("the cluster at {server} does not answer"));
             }
@@ -197,10 +195,15 @@ async fn reach(client: &Client, server: &str) -> Result<Version> {
     }
 }
 
-async fn has_kinds(client: &Client) -> Result<()> {
+fn kept_out(server: &str, status: &kube::core::Status) -> anyhow::Error {
+    anyhow!("the cluster at {server} does not let the operator in: {}", status.message)
+}
+
+async fn has_kinds(client: &Client, server: &str) -> Result<()> {
     let known = match client.list_api_group_resources(API_VERSION).await {
         Ok(list) => list.resources.len(),
         Err(kube::Error::Api(status)) if status.code == 404 => 0,
+        Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Err(kept_out(server, &status)),
         Err(error) => return Err(said(error)).context("cannot see which kinds the cluster has"),
     };
     if known == 0 {

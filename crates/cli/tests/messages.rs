@@ -4,9 +4,9 @@
 mod knoll;
 
 use std::fmt::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{ChildStdout, Command, Output, Stdio};
 
 use knoll::Home;
 use knoll::snapshot::{check, narrow, settled};
@@ -49,9 +49,24 @@ impl<'a> Session<'a> {
         let split: Vec<&str> = words.split_whitespace().collect();
         let mut terminal = Terminal::run(self.home, &split, 60, 200);
         terminal.sees(question);
+        terminal.sees("[y/N]");
         terminal.types(answer);
         let code = terminal.ends().code();
         self.write(&format!("knoll {words}"), &format!("{}\n", terminal.screen().trim()), code);
+    }
+
+    /// Writes down only the error: what comes before it depends on how fast the machine is.
+    fn fails(&mut self, words: &[&str], meanwhile: impl FnOnce(&mut ChildStdout)) {
+        let mut command = self.home.command(words);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        meanwhile(&mut stdout);
+        // Nobody who writes should have to wait.
+        std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
+        let mut output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        output.stderr = said[said.find("error: ").unwrap_or_default()..].as_bytes().to_vec();
+        self.told(&format!("knoll {}", words.join(" ")), output);
     }
 
     fn told(&mut self, call: &str, output: Output) {
@@ -144,9 +159,8 @@ fn what_is_wrong_without_a_cluster_is_said() {
     session.call("man pages");
     let bin = home.folder.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
-    std::fs::write(bin.join("terraform"), "#!/nowhere/sh\n").unwrap();
-    std::fs::set_permissions(bin.join("terraform"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    session.call("fmt");
+    std::fs::write(bin.join("terraform"), "no program").unwrap();
+    session.call_with(&home.module(), &["fmt"], &[("PATH", bin.to_str().unwrap())]);
     let unread = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     home.write("deaf.yaml", &dead.replace("127.0.0.1:1", &unread.local_addr().unwrap().to_string()));
     session.call("version --kubeconfig deaf.yaml");
@@ -216,6 +230,8 @@ fn what_is_wrong_with_a_cluster_is_said() {
         &format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: web}}\ndata: {{a: {}}}\n", "x".repeat(2 << 20)),
     );
     session.call("atom apply web -f large");
+    home.write("-.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n");
+    session.call("atom apply -f ./-.yaml");
     home.write("web/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n");
     home.ok(&["atom", "apply", "web", "-f", "web", "--wait"]);
     session.call("atom cancel web");
@@ -241,6 +257,12 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call_with(&elsewhere, &["plan", "-w", "net"], &[]);
     std::fs::write(elsewhere.join(".terraform"), "").unwrap();
     session.call_with(&elsewhere, &["workspace", "select", "net"], &[]);
+    session.call_with(Path::new("/proc"), &["workspace", "select", "net"], &[]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let own = home.kubeconfig().display().to_string();
+    let operator = ["operator", "--kubeconfig", &own, "--hub-listen", "127.0.0.1:0", "--metrics-listen", &taken];
+    session.call_with(&home.module(), &operator, &[]);
     session.call_with(&home.module(), &["sh", "-c", "true"], &[("TF_VAR_secret", "x")]);
     std::os::unix::fs::symlink("/etc/hosts", home.module().join("hosts")).unwrap();
     session.call("sh -c true");
@@ -297,18 +319,38 @@ fn what_happens_meanwhile_is_said() {
         home.kubectl(&["delete", "run", &run], None);
     };
     session.call_while(&["sh", "-c", "sleep 100"], delete);
-    home.ok(&["sh", "--detach", "-c", "sleep 100"]);
+    // By force, it goes while it is at work.
+    let force = || {
+        let run = name(home.until_run("it runs", begun));
+        home.kubectl(&["patch", "run", &run, "--type=merge", "--patch", r#"{"metadata": {"finalizers": null}}"#], None);
+        home.kubectl(&["delete", "run", &run], None);
+    };
+    session.fails(&["sh", "-c", "sleep 100"], |_| force());
+    home.ok(&["sh", "--detach", "-c", "echo here; sleep 100"]);
     let run = name(home.until_run("it runs", begun));
     session.call(&format!("approve {run}"));
-    session.call_while(&["logs", "-f", &run], delete);
+    session.fails(&["logs", "-f", &run], |stdout| {
+        stdout.read_exact(&mut [0; 4]).unwrap();
+        force();
+    });
+    let stack = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": "waits"},
+        "spec": {"source": {"inline": {"main.tf": ""}}, "dependsOn": [{"name": "gone"}]}});
+    home.create(&stack);
+    session.call_while(&["stack", "apply", "waits", "--follow"], || {
+        let asked = r"--for=jsonpath={.metadata.annotations.knoll\.dev/reconcile}";
+        home.kubectl(&["wait", asked, "stack/waits", "--timeout=60s"], None);
+        home.kubectl(&["delete", "stack", "waits"], None);
+    });
 
     // A pod that waits for a Secret is never ready.
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "slow"}, "spec": {"containers": [
         {"name": "main", "image": "none", "command": ["true"], "envFrom": [{"secretRef": {"name": "none"}}]}]}});
     home.write("slow/pod.json", &pod.to_string());
-    session.call("atom apply slow -f slow --wait --timeout 1s");
-    session.call_while(&["atom", "apply", "slow", "-f", "slow", "--wait"], || {
-        drop(home.kubectl(&["delete", "atom", "slow"], None))
+    let words = ["atom", "apply", "slow", "-f", "slow", "--wait"];
+    session.fails(&[&words[..], &["--timeout", "1s"]].concat(), |_| {});
+    session.fails(&[&words[..], &["--deadline", "7m"]].concat(), |_| {
+        home.kubectl(&["wait", "--for=jsonpath={.spec.deadline}=7m", "atom/slow", "--timeout=60s"], None);
+        home.kubectl(&["delete", "atom", "slow"], None);
     });
     session.check_narrow("errors-meanwhile");
 }
@@ -326,7 +368,7 @@ fn who_may_not_is_told_so() {
             session.call(&format!("{words} --kubeconfig {name}.yaml"));
         }
     };
-    call(&mut session, "wrong", "stranger", &["runs", "plan", "doctor", "version"]);
+    call(&mut session, "wrong", "stranger", &["runs", "plan", "doctor", "version", "operator"]);
     home.kubectl(&["create", "serviceaccount", "new"], None);
     let token = home.kubectl(&["create", "token", "new"], None);
     home.write("web/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n");
