@@ -3,32 +3,12 @@
 
 mod knoll;
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-use std::time::Instant;
-
-use knoll::{Home, PATIENCE};
+use knoll::Home;
+use knoll_api::Stack;
 use serde_json::{Value, json};
 
-/// Calls kubectl on the cluster of this home.
-#[track_caller]
-fn kubectl(home: &Home, words: &[&str], input: Option<&Value>) -> String {
-    let mut command = Command::new("kubectl");
-    command.args(words).env_clear().envs(home.environment());
-    command.env("KUBECONFIG", home.folder.path().join("data/kubeconfig"));
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    if let Some(input) = input {
-        stdin.write_all(input.to_string().as_bytes()).unwrap();
-    }
-    drop(stdin);
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "kubectl {words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 fn apply(home: &Home, object: &Value) {
-    kubectl(home, &["apply", "-f", "-"], Some(object));
+    home.kubectl(&["apply", "-f", "-"], Some(object));
 }
 
 fn stack(name: &str, spec: Value) -> Value {
@@ -36,20 +16,13 @@ fn stack(name: &str, spec: Value) -> Value {
 }
 
 fn get(home: &Home, name: &str) -> Value {
-    serde_json::from_str(&kubectl(home, &["get", "stack", name, "-o", "json"], None)).unwrap()
+    serde_json::from_str(&home.kubectl(&["get", "stack", name, "-o", "json"], None)).unwrap()
 }
 
-/// Waits until a Stack is as it should be. Every look is a request of its own, so this never spins.
+/// Waits until a Stack is as it should be.
 #[track_caller]
 fn until(home: &Home, name: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let stack = get(home, name);
-        if is_so(&stack["status"]) {
-            return stack;
-        }
-        assert!(Instant::now() < deadline, "the stack `{name}` is never {what}: {:#}", stack["status"]);
-    }
+    home.until::<Stack>(&format!("the stack `{name}` is {what}"), || get(home, name), |stack| is_so(&stack["status"]))
 }
 
 #[track_caller]
@@ -61,7 +34,7 @@ fn settled(home: &Home, name: &str, runs: u64) -> Value {
 
 fn decoded(home: &Home, secret: &str, key: &str) -> String {
     let template = format!("go-template={{{{index .data \"{key}\" | base64decode}}}}");
-    kubectl(home, &["get", "secret", secret, "-o", &template], None)
+    home.kubectl(&["get", "secret", secret, "-o", &template], None)
 }
 
 const MODULE: &str = "variable \"size\" { type = number }\nvariable \"word\" {\n  type = string\n  sensitive = true\n}\nresource \"terraform_data\" \"a\" {\n  count = var.size\n  input = var.word\n}\noutput \"size\" { value = length(terraform_data.a) }\noutput \"word\" {\n  value = var.word\n  sensitive = true\n}\n";
@@ -90,7 +63,7 @@ fn a_stack_follows_its_inputs_and_goes_without_a_trace() {
     apply(&home, &map(&MODULE.replace("count = var.size", "count = var.size + 1")));
     let third = settled(&home, "demo", 3);
     assert_eq!(third["status"]["outputs"], json!({"size": 3}));
-    let everything = kubectl(&home, &["get", "stacks,runs,workspaces,events", "-o", "json"], None);
+    let everything = home.kubectl(&["get", "stacks,runs,workspaces,events", "-o", "json"], None);
     assert!(!everything.contains("hunter2") && !everything.contains("better"), "a secret value is in an object");
 
     let shown = home.ok(&["stack", "show", "demo"]);
@@ -106,10 +79,10 @@ fn a_stack_follows_its_inputs_and_goes_without_a_trace() {
     assert!(home.fails(&["stack", "show", "nothing"]).contains("knoll stack list"));
 
     // Everything that it came from is gone, and it is destroyed nevertheless.
-    kubectl(&home, &["delete", "configmap/module", "secret/vars"], None);
-    kubectl(&home, &["delete", "stack", "demo", "--timeout=60s"], None);
-    let left = kubectl(&home, &["get", "runs,workspaces,secrets", "-l", "knoll.dev/stack=demo", "-o", "name"], None);
-    let states = kubectl(&home, &["get", "secrets", "-l", "knoll.dev/workspace=demo", "-o", "name"], None);
+    home.kubectl(&["delete", "configmap/module", "secret/vars"], None);
+    home.kubectl(&["delete", "stack", "demo", "--timeout=60s"], None);
+    let left = home.kubectl(&["get", "runs,workspaces,secrets", "-l", "knoll.dev/stack=demo", "-o", "name"], None);
+    let states = home.kubectl(&["get", "secrets", "-l", "knoll.dev/workspace=demo", "-o", "name"], None);
     assert_eq!((left.as_str(), states.as_str()), ("", ""));
 }
 
@@ -134,7 +107,7 @@ fn outputs_of_one_stack_are_variables_of_another() {
     apply(&home, &base("vpc-2"));
     assert_eq!(settled(&home, "web", 2)["status"]["outputs"], json!({"id": "vpc-2"}));
     assert_eq!(home.ok(&["stack", "graph"]), "base (Ready)\n  web (Ready)\n");
-    kubectl(&home, &["delete", "stack", "base", "web", "--timeout=60s"], None);
+    home.kubectl(&["delete", "stack", "base", "web", "--timeout=60s"], None);
 }
 
 #[test]
@@ -156,5 +129,5 @@ fn a_broken_revision_is_rolled_back_and_its_reason_kept() {
     apply(&home, &of(2));
     let ready = until(&home, "net2", "ready", |status| status["phase"] == "Ready");
     assert_eq!(ready["status"]["outputs"], json!({"size": 2}));
-    kubectl(&home, &["delete", "stack", "net2", "--timeout=60s"], None);
+    home.kubectl(&["delete", "stack", "net2", "--timeout=60s"], None);
 }

@@ -5,11 +5,20 @@
 //! `cargo xtask test` leaves out on the other.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use std::fmt::Debug;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
+use knoll_api::Run;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Config, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -239,15 +248,38 @@ impl Home {
 
     /// Waits until the newest run is so.
     #[track_caller]
-    pub fn until_run(&self, what: &str, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let run = self.newest_run();
-            if wanted(&run) {
-                return run;
+    pub fn until_run(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.until::<Run>(what, || self.newest_run(), wanted)
+    }
+
+    /// Looks again whenever an object of that kind has changed, until what is seen is as wanted.
+    #[track_caller]
+    pub fn until<K>(&self, what: &str, look: impl Fn() -> Value, wanted: impl Fn(&Value) -> bool) -> Value
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+        K: Send + 'static,
+    {
+        let seen = std::cell::RefCell::new(Value::Null);
+        let waiting = async {
+            let config = Kubeconfig::read_from(self.kubeconfig()).unwrap();
+            let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+            let api: Api<K> = Api::namespaced(Client::try_from(config).unwrap(), self.namespace());
+            let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+            while let Some(event) = events.next().await {
+                if matches!(event, Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))) {
+                    let now = look();
+                    let is_so = wanted(&now);
+                    seen.replace(now);
+                    if is_so {
+                        return;
+                    }
+                }
             }
-            assert!(Instant::now() < deadline, "{what}: {run:#}");
-        }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ended = runtime.block_on(async { tokio::time::timeout(PATIENCE, waiting).await });
+        assert!(ended.is_ok(), "{what}: {:#}", seen.borrow());
+        seen.into_inner()
     }
 }
 

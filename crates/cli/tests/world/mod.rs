@@ -22,7 +22,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::wait::await_condition;
-use kube::runtime::watcher::watch_object;
+use kube::runtime::watcher::{self, watch_object, watcher};
 use kube::{Api, Client, Config, Resource, ResourceExt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -321,9 +321,9 @@ impl Place {
             event.involved_object.name.as_deref() == Some(name) && event.reason.as_deref() == Some(reason)
         };
         let told = async {
-            while !self.api::<Event>().list(&ListParams::default()).await.unwrap().iter().any(is) {
-                a_moment().await;
-            }
+            let events = watcher(self.api::<Event>(), watcher::Config::default()).default_backoff().applied_objects();
+            let mut told = std::pin::pin!(events.filter(|event| std::future::ready(event.as_ref().is_ok_and(is))));
+            told.next().await
         };
         within(&format!("the event {reason} of {name}"), told).await;
     }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::TestCluster;
 
 /// Long enough for a busy machine, short enough to notice a hang.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A cluster and its node.
 pub struct TestNode {

@@ -343,7 +343,7 @@ async fn hooks_run_between_the_steps_and_the_one_that_fails_ends_the_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_takes_too_long_is_stopped() {
-    let asked = Job { timeouts: [(StepName::Apply, 1)].into(), ..job(Operation::Apply, &WHOLE) };
+    let asked = Job { timeouts: [(StepName::Apply, 6)].into(), ..job(Operation::Apply, &WHOLE) };
     let hub = Hub::start(asked, &[("main.tf", &with_command("sleep 600"))], None, None).await;
     let exit = hub.run().await;
     assert_eq!(exit.reason.as_deref(), Some(reason::TIMED_OUT), "{exit:?}");
