@@ -23,11 +23,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
     atom::{Atom, AtomFailure, AtomJournal, AtomObject, AtomPhase, AtomRevision, AtomStatus, JournalStage},
-    names::{finalizer, reason},
+    names::{condition, finalizer, reason},
 };
 use kube::ResourceExt;
 
-use crate::status::Cause;
+use crate::{conditions, status::Cause};
 use tell::{Mood, unready};
 
 /// The longest message of a failure, in bytes.
@@ -179,6 +179,11 @@ pub fn settle(atom: &Atom, outcome: Outcome, now: Timestamp) -> AtomStatus {
             status.objects = objects;
             tell::working(&mut status, atom, now);
         }
+        Outcome::Refused(Cause { message, .. }) | Outcome::Later(message)
+            if atom.metadata.deletion_timestamp.is_some() =>
+        {
+            tell::deleting(&mut status, atom, &message, now);
+        }
         Outcome::Refused(cause) if status.phase == AtomPhase::Updating => {
             fail(atom, &mut status, AtomPhase::Error, cause, now);
         }
@@ -232,7 +237,8 @@ pub fn settle(atom: &Atom, outcome: Outcome, now: Timestamp) -> AtomStatus {
                 status.journal = None;
             }
             status.objects = left;
-            tell::deleting(&mut status, atom, now);
+            let left = unready(&status.objects).unwrap_or_default();
+            tell::deleting(&mut status, atom, &left, now);
         }
     }
     status
@@ -411,7 +417,11 @@ fn deletion(atom: &Atom, mut status: AtomStatus, now: Timestamp) -> Decision {
     if status.objects.is_empty() && status.journal.is_none() {
         return Decision::act(status, Action::RemoveFinalizer);
     }
-    tell::deleting(&mut status, atom, now);
+    // Only the first time: from then on what hinders it is told.
+    let told = conditions::find(&status.conditions, condition::READY);
+    if told.is_none_or(|told| told.reason != reason::DELETING) {
+        tell::deleting(&mut status, atom, "", now);
+    }
     Decision::act(status, Action::Delete)
 }
 

@@ -214,6 +214,81 @@ async fn a_broken_revision_is_rolled_back_and_a_broken_one_is_tried_again() {
 }
 
 #[tokio::test]
+async fn a_rollback_that_fails_is_told_with_the_reason_of_the_failure_before() {
+    let namespace = World::get().namespace().await;
+    apply(&namespace, &secret("gate", json!({"is": "open"})));
+    // Applied each time, and only while the gate is open; what the gate is, is no part of a revision.
+    let text = "variable \"size\" {}\nresource \"terraform_data\" \"a\" {\n  triggers_replace = timestamp()\n  provisioner \"local-exec\" { command = \"test $GATE = open\" }\n}\nresource \"terraform_data\" \"b\" {\n  input = var.size\n  lifecycle {\n    postcondition {\n      condition = self.output < 5\n      error_message = \"too much of it\"\n    }\n  }\n}\n";
+    let gate = json!({"name": "GATE", "valueFrom": {"secretKeyRef": {"name": "gate", "key": "is"}}});
+    let of_size = |size: u32| {
+        let workspace = json!({"pod": {"env": [gate]}});
+        stack(
+            "net",
+            json!({"source": inline(text), "variables": {"size": size}, "onFailure": "Rollback", "retryLimit": 1, "retryBackoff": "1s", "workspace": workspace}),
+        )
+    };
+    apply(&namespace, &of_size(1));
+    settled(&namespace, "net", 1).await;
+    apply(&namespace, &secret("gate", json!({"is": "closed"})));
+    apply(&namespace, &of_size(7));
+    let failed = phase(&namespace, "net", StackPhase::Failure).await;
+    let said = message(&failed, condition::STALLED);
+    assert!(said.contains("`net-2-") && said.contains("`net-3-"), "both runs are named: {said}");
+    // What is put right by hand goes on with the next revision.
+    apply(&namespace, &secret("gate", json!({"is": "open"})));
+    apply(&namespace, &of_size(2));
+    settled(&namespace, "net", 4).await;
+}
+
+#[tokio::test]
+async fn variables_come_from_config_maps_and_files_and_only_chosen_outputs_go_out() {
+    let namespace = World::get().namespace().await;
+    let map = |word: &str| {
+        let data = json!({
+            "word": word,
+            "size.tfvars": "size = 2\n",
+            "more.tfvars.json": r#"{"list": ["a", {"b": true}]}"#,
+            "aside": "not a variable of the module",
+        });
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "vars"}, "data": data})
+    };
+    let text = "variable \"word\" {}\nvariable \"size\" { type = number }\nvariable \"list\" {}\nresource \"terraform_data\" \"a\" { input = var.word }\noutput \"word\" { value = terraform_data.a.output }\noutput \"size\" { value = var.size }\noutput \"list\" { value = var.list }\n";
+    let keys = ["word", "size.tfvars", "more.tfvars.json"];
+    let spec = json!({
+        "source": inline(text),
+        "variablesFrom": [{"configMapRef": {"name": "vars", "keys": keys}}],
+        "outputs": {"secretName": "out", "include": ["list", "word"]},
+    });
+    apply(&namespace, &map("one"));
+    apply(&namespace, &stack("net", spec));
+    let first = of(&settled(&namespace, "net", 1).await);
+    assert_eq!(json!(first.outputs), json!({"list": ["a", {"b": true}], "word": "one"}));
+    apply(&namespace, &map("two"));
+    settled(&namespace, "net", 2).await;
+    assert_eq!(key(&namespace, "out", "outputs.json").await, r#"{"list":["a",{"b":true}],"word":"two"}"#);
+}
+
+#[tokio::test]
+async fn only_what_destroys_waits_for_a_decision() {
+    let namespace = World::get().namespace().await;
+    let of_count = |count: u32| {
+        let text = format!("resource \"terraform_data\" \"a\" {{ count = {count} }}\n");
+        stack("net", json!({"source": inline(&text), "approval": "ManualOnDestroy"}))
+    };
+    apply(&namespace, &of_count(1));
+    settled(&namespace, "net", 1).await;
+    apply(&namespace, &of_count(2));
+    settled(&namespace, "net", 2).await;
+    apply(&namespace, &of_count(1));
+    approved(&namespace, "net", 3).await;
+    settled(&namespace, "net", 3).await;
+    // So does its end.
+    let _ = namespace.kubectl(&["delete", "stack", "net", "--wait=false"]).ok();
+    approved(&namespace, "net", 4).await;
+    gone(&namespace, "net");
+}
+
+#[tokio::test]
 async fn a_suspended_stack_waits_and_a_destruction_that_fails_can_be_let_go() {
     let namespace = World::get().namespace().await;
     let text = |number: u32| {

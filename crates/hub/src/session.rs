@@ -22,7 +22,7 @@ use crate::progress::Reports;
 /// How long a pod that is faster than its Run's status is kept waiting.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long the API's word on a run is taken, while the watched copy agrees.
-const TRUST: Duration = Duration::from_secs(1);
+const TRUST: Duration = Duration::from_secs(3);
 
 /// What the hub remembers of a pod between its requests. All of it can be found again when it is lost.
 pub struct Session {

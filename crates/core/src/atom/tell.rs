@@ -41,7 +41,7 @@ pub(super) fn working(status: &mut AtomStatus, atom: &Atom, now: Timestamp) {
         _ => {
             let doing = match status.journal.as_ref().map(|journal| journal.stage) {
                 None | Some(JournalStage::Kept) => "is being checked".to_owned(),
-                Some(JournalStage::Apply) => format!("is being written, {} objects", status.objects.len()),
+                Some(JournalStage::Apply) => format!("is being written, {}", counted(status.objects.len())),
                 Some(JournalStage::Prune) => "is ready; what it no longer has is being deleted".to_owned(),
                 _ => {
                     let ready = status.objects.iter().filter(|object| object.ready).count();
@@ -70,7 +70,7 @@ pub(super) fn rest(status: &mut AtomStatus, atom: &Atom, now: Timestamp) {
     let target = status.target_version.clone().unwrap_or_default();
     let (mood, cause) = match status.phase {
         AtomPhase::Running => {
-            let message = format!("Version `{target}` runs, with {} objects.", status.objects.len());
+            let message = format!("Version `{target}` runs, with {}.", counted(status.objects.len()));
             (Mood::Ready, Cause::new(reason::RUNNING, message))
         }
         AtomPhase::Failure => {
@@ -92,9 +92,12 @@ pub(super) fn rest(status: &mut AtomStatus, atom: &Atom, now: Timestamp) {
     say(status, atom, mood, &cause, now);
 }
 
-/// The Atom goes.
-pub(super) fn deleting(status: &mut AtomStatus, atom: &Atom, now: Timestamp) {
-    let left = unready(&status.objects).unwrap_or_default();
+fn counted(objects: usize) -> String {
+    if objects == 1 { "1 object".to_owned() } else { format!("{objects} objects") }
+}
+
+/// The Atom goes; `left` says what is left of it, or what hinders it.
+pub(super) fn deleting(status: &mut AtomStatus, atom: &Atom, left: &str, now: Timestamp) {
     let message = format!("Its objects are being deleted. {left}");
     say(status, atom, Mood::Working, &Cause::new(reason::DELETING, message), now);
 }

@@ -121,6 +121,15 @@ fn an_atom_is_held_until_its_objects_are_gone() {
     let mut going = atom(status(AtomPhase::Updating, Some(JournalStage::Apply)));
     going.metadata.deletion_timestamp = Some(Time(at(1)));
     assert_eq!(decided(&going, &known("t2", "i"), 1).2, Some(Action::Delete));
+    // What hinders it is told once, and not taken back before the next attempt.
+    let refused = || Outcome::Refused(Cause::new(reason::IMMUTABLE, "You may not."));
+    going.status = Some(settle(&going, refused(), at(1)));
+    let told = conditions::find(&going.status.as_ref().unwrap().conditions, condition::READY).unwrap();
+    assert_eq!(told.message, "Its objects are being deleted. You may not.");
+    let wanted = known("t2", "i");
+    let seen = Observed { atom: &going, wanted: &wanted };
+    assert_eq!(Some(decide(&seen, at(2)).status), going.status);
+    assert_eq!(Some(settle(&going, refused(), at(2))), going.status);
     going.status = Some(settle(&going, Outcome::Deleted { left: Vec::new() }, at(1)));
     assert_eq!(decided(&going, &known("t2", "i"), 1).2, Some(Action::RemoveFinalizer));
     going.metadata.finalizers = None;
