@@ -266,6 +266,40 @@ async fn what_others_do_to_workloads_is_left_alone_or_named() {
     assert_eq!(get(&namespace, "deployment/web", ".spec.template.spec.containers[0].image"), IMAGE);
 }
 
+#[tokio::test]
+async fn what_cannot_be_undone_ends_with_two_and_names_what_is_not_back() {
+    let namespace = World::get().namespace().await;
+    assert_eq!(apply(&namespace, &[&config_map("a", "1")], &["--rollback-deadline", "2s"]), Some(0));
+    let held = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: held, finalizers: [example.com/hold]}\n";
+    assert_eq!(apply(&namespace, &[&config_map("a", "2"), held, HOPELESS], &[]), Some(2));
+    assert_eq!(status(&namespace).await.phase, AtomPhase::Failure);
+    let shown = namespace.knoll(&["atom", "status", "web"]);
+    assert_eq!(shown.code, Some(2));
+    let not_back = format!("not back: `ConfigMap {}/held`: It is still being deleted.", namespace.name);
+    assert!(shown.stdout.contains(&not_back), "{}", shown.stdout);
+    assert_eq!(get(&namespace, "cm/a", ".data.k"), "1");
+    let free = ["patch", "cm/held", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
+    let _ = namespace.kubectl(&free).ok();
+    assert_eq!(apply(&namespace, &[&config_map("a", "3")], &[]), Some(0));
+}
+
+#[tokio::test]
+async fn an_atom_waits_for_another() {
+    let namespace = World::get().namespace().await;
+    let late = "apiVersion: knoll.dev/v1alpha1\nkind: AtomVersion\nmetadata: {name: late-1}\nspec: {template: \"{apiVersion: v1, kind: ConfigMap, metadata: {name: late}}\"}\n---\napiVersion: knoll.dev/v1alpha1\nkind: Atom\nmetadata: {name: late}\nspec: {version: late-1, dependsOn: [{kind: Atom, name: web}]}\n";
+    let _ = namespace.kubectl_with(late, &["apply", "-f", "-"]).ok();
+    let waits = |atom: &Atom| {
+        let conditions = atom.status.clone().unwrap_or_default().conditions;
+        conditions.iter().any(|said| said.type_ == "Ready" && said.message.contains("`web`"))
+    };
+    namespace.until::<Atom>("late", "named what it waits for", waits).await;
+    assert!(!is_there(&namespace, "cm/late"));
+    assert_eq!(apply(&namespace, &[&config_map("a", "1")], &[]), Some(0));
+    let runs = |atom: &Atom| atom.status.as_ref().is_some_and(|status| status.phase == AtomPhase::Running);
+    namespace.until::<Atom>("late", "ran", runs).await;
+    assert!(is_there(&namespace, "cm/late"));
+}
+
 const STACK: &str = r#"apiVersion: knoll.dev/v1alpha1
 kind: Stack
 metadata: {name: net}

@@ -65,14 +65,37 @@ pub(crate) fn wait_for<'a, K: Resource<DynamicType = ()>>(
     }
 }
 
-/// The Stacks that need this one.
+/// The Stacks that need this one, and so have to go before it. Those that go with it although each waits for the other
+/// are not among them: there is no order in a circle.
 #[must_use]
 pub fn dependants(stack: &Stack, others: &[&Stack]) -> Vec<String> {
     let name = stack.name_any();
-    let mut found: Vec<String> =
-        others.iter().filter(|other| needs(other).contains(name.as_str())).map(|other| other.name_any()).collect();
+    let goes = |other: &Stack| other.metadata.deletion_timestamp.is_some();
+    let mut found: Vec<String> = others
+        .iter()
+        .filter(|other| needs(other).contains(name.as_str()))
+        .filter(|other| !(goes(other) && reaches(stack, &other.name_any(), others)))
+        .map(|other| other.name_any())
+        .collect();
     found.sort();
     found
+}
+
+/// Whether a Stack needs another, perhaps over others.
+fn reaches(stack: &Stack, name: &str, others: &[&Stack]) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut next = vec![stack];
+    while let Some(at) = next.pop() {
+        for needed in needs(at) {
+            if needed == name {
+                return true;
+            }
+            if seen.insert(needed) {
+                next.extend(others.iter().find(|other| other.metadata.name.as_deref() == Some(needed)));
+            }
+        }
+    }
+    false
 }
 
 /// The shortest way from the Stack over those that it needs back to itself, by name, with itself first and last.

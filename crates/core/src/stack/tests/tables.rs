@@ -248,6 +248,12 @@ fn a_circle_is_named() {
     // It is told to those in the circle only.
     let others: Vec<&Stack> = world.others.iter().collect();
     assert_eq!(cycle(&named("d"), &others), None);
+    // Those that go together do not wait for each other; `d` still goes after who needs it.
+    let waits = |world: &World, stack: &Stack| dependants(stack, &world.others.iter().collect::<Vec<_>>());
+    assert_eq!(waits(&world, &world.stack), ["c"]);
+    world.others[1].metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    assert!(waits(&world, &world.stack).is_empty());
+    assert_eq!(waits(&world, &named("d")), ["c"]);
 }
 
 #[test]
