@@ -97,7 +97,10 @@ impl Cluster {
             .iter()
             .map(|name| {
                 let spec = json!({"workspace": name, "operation": "apply", "source": {"inline": {"main.tf": module}}});
-                from(json!({"metadata": {"name": name}, "spec": spec}))
+                let mut run: Run = from(json!({"metadata": {"name": name}, "spec": spec}))?;
+                // As the command line and the Stacks create theirs.
+                run.metadata.finalizers = knoll_core::run::finalizers(&run.spec);
+                Ok(run)
             })
             .collect::<anyhow::Result<Vec<Run>>>()?;
         let begun = Instant::now();
