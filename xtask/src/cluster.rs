@@ -255,6 +255,9 @@ fn start_control(place: &Place, record: &Record, kubectl: &Kubectl, unscheduled:
     Ok(changed)
 }
 
+/// How often a kubelet that ends is started.
+const KUBELET_ATTEMPTS: usize = 3;
+
 /// Starts the node. Answers whether anything had to be started.
 fn start_node(place: &Place, record: &Record, tools: &Tools, kubectl: &Kubectl) -> anyhow::Result<bool> {
     let since = ready::now()?;
@@ -267,9 +270,20 @@ fn start_node(place: &Place, record: &Record, tools: &Tools, kubectl: &Kubectl) 
         runtime.import(&archive)?;
     }
     changed |= ensure(place, &node::proxy(place, record))?;
-    let kubelet = ensure(place, &node::kubelet(place, record))?;
-    // A kubelet that was not started now says so again only every few minutes when nothing changes.
-    ready::node(place, kubectl, if kubelet { &since } else { "" })?;
+    let mut kubelet = ensure(place, &node::kubelet(place, record))?;
+    // A kubelet ends when containerd answers but has not yet found all of its containers again, as after a crash.
+    for left in (0..KUBELET_ATTEMPTS).rev() {
+        // A kubelet that was not started now says so again only every few minutes when nothing changes.
+        match ready::node(place, kubectl, if kubelet { &since } else { "" }) {
+            Err(_) if left > 0 && process::running(place, "kubelet").is_none() => {
+                kubelet |= ensure(place, &node::kubelet(place, record))?;
+            }
+            ready => {
+                ready?;
+                break;
+            }
+        }
+    }
     Ok(changed || kubelet)
 }
 
