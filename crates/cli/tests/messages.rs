@@ -419,7 +419,8 @@ fn who_may_not_is_told_so() {
     #[rustfmt::skip]
     let calls = [&logs, "state push state.json", "atom apply web -f web", "atom apply new -f web", "atom history web", "atom rollback web", "atom rollback web web-1"];
     call(&mut session, token.trim(), "half", &calls);
-    // A cluster without Knoll.
+    // A cluster without Knoll. What the operator has to let go goes first.
+    home.kubectl(&["delete", "stacks,atoms,runs", "--all", "--timeout=60s"], None);
     home.kubectl(&["delete", "crd", "--all", "--wait=false"], None);
     home.kubectl(&["wait", "--for=delete", "crd", "--all", "--timeout=60s"], None);
     for words in ["runs", "plan", "workspace list", "doctor", "version"] {
