@@ -266,6 +266,11 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call_with(&home.module(), &["sh", "-c", "true"], &[("TF_VAR_secret", "x")]);
     std::os::unix::fs::symlink("/etc/hosts", home.module().join("hosts")).unwrap();
     session.call("sh -c true");
+    // More than fits, and nothing that can be packed.
+    let mut noise = std::fs::File::open("/dev/urandom").unwrap().take(51 << 20);
+    std::io::copy(&mut noise, &mut std::fs::File::create(home.module().join("image.bin")).unwrap()).unwrap();
+    session.call("plan");
+    std::fs::remove_file(home.module().join("image.bin")).unwrap();
     home.write(".terraform/knoll.json", "{");
     session.call("plan");
     session.check("errors-with-a-cluster");
@@ -279,6 +284,7 @@ fn what_is_wrong_with_a_run_is_said() {
     session.call("state pull --serial 99");
     session.call("state rollback 99 --yes");
     session.call("state rollback 2");
+    session.call("state diff 1");
     session.call("apply --approval manual --detach -var word=two");
     let run = home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
     let run = run["metadata"]["name"].as_str().unwrap();
