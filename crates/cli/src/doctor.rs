@@ -116,7 +116,10 @@ async fn cluster(connection: &Connection, findings: &mut Vec<Finding>) {
         }
     };
     let text = format!("Kubernetes {} at {}", server.kubernetes, server.address);
-    findings.push(finding("cluster", State::Good, text));
+    findings.push(match server.kubernetes.require() {
+        Ok(()) => finding("cluster", State::Good, text),
+        Err(error) => finding("cluster", State::Bad, error.to_string()),
+    });
     findings.extend(server.knoll.as_deref().map(same_version));
     let Ok(place) = Place::find(connection).await else { return };
     findings.push(kinds(&place, server.kinds.is_some()).await);

@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::connect::{Cluster, Connection, Explain};
+use crate::install::version::Version;
 use crate::output::{self, Format, OutputArgs};
 use crate::style;
 
@@ -33,7 +34,7 @@ pub struct Server {
     /// Its address.
     pub address: String,
     /// The version of Kubernetes.
-    pub kubernetes: String,
+    pub kubernetes: Version,
     /// The version of Knoll, when it is installed and the user may see it.
     pub knoll: Option<String>,
     /// The version of Knoll's kinds, when they are installed.
@@ -48,7 +49,7 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
         Format::Json | Format::Yaml => {
             let server = server.and_then(Result::ok).map(
                 |Server { address, kubernetes, knoll, kinds }| {
-                    json!({"address": address, "kubernetes": kubernetes, "knoll": knoll, "kinds": kinds})
+                    json!({"address": address, "kubernetes": kubernetes.to_string(), "knoll": knoll, "kinds": kinds})
                 },
             );
             output::value(&json!({"client": client, "server": server}), args.output.output)?;
@@ -80,10 +81,9 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
 pub async fn server(connection: &Connection) -> Result<Server> {
     let cluster = Cluster::find_quietly(connection).await?;
     let ask = async {
-        let kubernetes =
-            cluster.client.apiserver_version().await.explain(&cluster, "cannot ask for the server's version")?;
+        let kubernetes = Version::of(&cluster.client).await.explain(&cluster, "cannot ask for the server's version")?;
         let (knoll, kinds) = installed(&cluster).await?;
-        Ok(Server { address: cluster.server.clone(), kubernetes: kubernetes.git_version, knoll, kinds })
+        Ok(Server { address: cluster.server.clone(), kubernetes, knoll, kinds })
     };
     match tokio::time::timeout(PATIENCE, ask).await {
         Ok(result) => result,

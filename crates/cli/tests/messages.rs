@@ -3,8 +3,8 @@
 
 mod knoll;
 
-use std::fmt::Write;
-use std::io::Read;
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
 use std::path::Path;
 use std::process::{ChildStdout, Command, Output, Stdio};
 
@@ -42,6 +42,14 @@ impl<'a> Session<'a> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         meanwhile();
         self.told(&format!("knoll {}", words.join(" ")), child.wait_with_output().unwrap());
+    }
+
+    /// Calls a command whose standard input is a folder, and so cannot be read.
+    fn call_unreadable(&mut self, words: &str) {
+        let split: Vec<&str> = words.split_whitespace().collect();
+        let input = std::fs::File::open(self.home.module()).unwrap();
+        let output = self.home.command_in(&self.home.module(), &split).stdin(input).output().unwrap();
+        self.told(&format!("knoll {words} <."), output);
     }
 
     /// Calls a command in a terminal, and answers its question.
@@ -134,6 +142,7 @@ fn what_is_wrong_without_a_cluster_is_said() {
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "users": [{"name": "u", "user": {}}]}"#;
     home.write("dead.yaml", dead);
     session.call("runs --kubeconfig dead.yaml");
+    session.call("version --kubeconfig dead.yaml");
     session.call("runs --kubeconfig dead.yaml --context other");
     std::fs::create_dir_all(home.folder.path().join("data")).unwrap();
     std::fs::write(home.folder.path().join("data/kubeconfig"), dead).unwrap();
@@ -166,11 +175,88 @@ fn what_is_wrong_without_a_cluster_is_said() {
     session.call("version --kubeconfig deaf.yaml");
     let gone = home.module().join("gone");
     std::fs::create_dir(&gone).unwrap();
-    let script = format!("rmdir ../gone && exec {} plan", env!("CARGO_BIN_EXE_knoll"));
+    let words = ["plan", "status --data-dir data"];
+    let script = "rmdir ../gone && for words in \"$@\"; do $KNOLL $words; done";
     let mut shell = Command::new("sh");
-    shell.args(["-c", &script]).env_clear().envs(home.environment()).current_dir(&gone);
-    session.told("knoll plan", shell.output().unwrap());
+    shell.args(["-c", script, "sh"]).args(words).env_clear().envs(home.environment()).current_dir(&gone);
+    session.told(
+        &words.map(|words| format!("knoll {words}")).join("; "),
+        shell.env("KNOLL", env!("CARGO_BIN_EXE_knoll")).output().unwrap(),
+    );
     session.check("errors-without-a-cluster");
+}
+
+#[test]
+fn what_is_in_the_way_is_said() {
+    let home = Home::empty();
+    let mut session = Session::new(&home);
+    session.call("down --data-dir main.tf");
+    session.call("status --data-dir main.tf");
+    session.call("up --data-dir main.tf");
+    home.write("half/cache", "");
+    session.call("up --data-dir half --port 0");
+    let data = home.folder.path().join("data");
+    std::fs::create_dir_all(data.join("knoll.log")).unwrap();
+    session.call("up --detach");
+    session.answer("runs", "There is no cluster here.", "y\r");
+    std::fs::create_dir(data.join("knoll.pid")).unwrap();
+    session.call("up");
+    std::fs::remove_dir(data.join("knoll.pid")).unwrap();
+    // A process that has the folder, and has not said who it is, is nobody, or does not stop.
+    let held = std::fs::File::create(data.join("knoll.pid")).unwrap();
+    held.lock().unwrap();
+    session.call("up");
+    session.call("down");
+    std::fs::write(data.join("knoll.pid"), i32::MAX.to_string()).unwrap();
+    session.call("down");
+    let mut process = Command::new("sleep").arg("600").spawn().unwrap();
+    std::fs::write(data.join("knoll.pid"), process.id().to_string()).unwrap();
+    session.call("down --timeout 1s");
+    process.wait().unwrap();
+
+    session.call("runner");
+    session.call("runner install /proc/nowhere");
+    session.call_with(&home.module(), &["runs"], &[("KUBERNETES_SERVICE_HOST", "127.0.0.1")]);
+    let old = old_cluster();
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": format!("http://{old}")}}], "users": [{"name": "u", "user": {}}]});
+    home.write("old.yaml", &config.to_string());
+    session.call("install --kubeconfig old.yaml");
+    session.call("uninstall --kubeconfig old.yaml");
+    session.call("operator --kubeconfig old.yaml");
+    session.call("doctor --kubeconfig old.yaml");
+    session.check("errors-in-the-way");
+}
+
+/// A server that says it is a Kubernetes of long ago, and has nothing.
+fn old_cluster() -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let names = ["gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
+    let mut version: Value = names.map(|name| (name, "v1.29.4")).into_iter().collect();
+    version["major"] = "1".into();
+    version["minor"] = "29".into();
+    let groups = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []});
+    let missing = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "not found",
+        "reason": "NotFound", "code": 404});
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).unwrap();
+            let path = String::from_utf8_lossy(&request[..length]);
+            let (status, body) = match path.split(' ').nth(1) {
+                Some("/version") => ("200 OK", &version),
+                Some("/apis") => ("200 OK", &groups),
+                _ => ("404 Not Found", &missing),
+            };
+            let body = body.to_string();
+            let head = format!("content-type: application/json\r\nconnection: close\r\ncontent-length: {}", body.len());
+            write!(stream, "HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}").unwrap();
+        }
+    });
+    address
 }
 
 #[test]
@@ -194,6 +280,7 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", &meanwhile)]);
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", "no-such-editor")]);
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", "rm")]);
+    session.call_with(&home.module(), &["workspace", "edit"], &[("PATH", "/nowhere")]);
     session.call("uninstall");
     session.call("plan -n other");
     session.call("plan -w gone");
@@ -234,6 +321,16 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call("atom apply -f ./-.yaml");
     home.write("web/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n");
     home.ok(&["atom", "apply", "web", "-f", "web", "--wait"]);
+    session.call_unreadable("atom apply web -f -");
+    for (name, input) in [
+        ("fed", json!({"name": "word", "secretKeyRef": {"name": "gone", "key": "word"}})),
+        ("late", json!({"name": "word", "stackRef": {"name": "gone", "output": "word"}})),
+    ] {
+        home.create(&json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Atom", "metadata": {"name": name},
+            "spec": {"version": "none", "inputs": [input]}}));
+    }
+    session.call("atom diff late -f web");
+    session.call("atom diff fed -f web");
     session.call("atom cancel web");
     session.call("atom rollback web");
     session.call("atom status gone");
@@ -243,6 +340,8 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call("state pull");
     session.call("state push gone.json");
     session.call("state push main.tf");
+    session.call_unreadable("state push -");
+    session.call_unreadable("console");
     session.call("state rollback 7");
     session.call("state diff 1 2");
     session.call("install");
@@ -298,6 +397,18 @@ fn what_is_wrong_with_a_run_is_said() {
     session.call("plan");
     home.settings(&serde_json::json!({"tool": "terraform", "version": "1.0.0"}));
     session.call("plan");
+    home.settings(&serde_json::json!({"tool": "terraform", "version": null}));
+    home.ok(&["apply", "-auto-approve", "-var", "word=three"]);
+    // Somebody has written into the state by hand.
+    let state = home.kubectl(&["get", "secret", "-l", "knoll.dev/content=state", "-o", "name"], None);
+    for name in state.lines() {
+        home.kubectl(&["patch", name, "--type=merge", "--patch", r#"{"stringData": {"content": "damaged"}}"#], None);
+    }
+    session.call("state pull");
+    session.call("state diff 2");
+    session.call("plan");
+    home.ok(&["state", "rollback", "2", "--yes"]);
+    home.ok(&["plan", "-detailed-exitcode"]);
     home.write(".terraformignore", "[z-a]\n");
     session.call("plan");
     session.check_narrow("errors-of-runs");

@@ -147,5 +147,11 @@ fn who_may_not_install_is_told_so_and_so_is_who_installs_twice() {
         text +=
             &format!("$ knoll {}\n{}[{code}]\n\n", words.join(" "), settled(&home, &String::from_utf8_lossy(&said)));
     }
+    // Who waits for nothing gets nothing: the first asks only for what is there, and the second not even for that.
+    for words in [&["install", "--timeout", "0s"][..], &["uninstall", "--keep-objects", "--timeout", "0s"]] {
+        let said = settled(&home, &home.fails(words));
+        let error = &said[said.find("error: ").unwrap_or_default()..];
+        text += &format!("$ knoll {}\n{error}\n", words.join(" "));
+    }
     check("errors-of-install", &text);
 }

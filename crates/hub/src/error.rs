@@ -41,6 +41,11 @@ pub enum Error {
     /// Stored content is not what was stored.
     #[error(transparent)]
     Chunks(#[from] chunks::Error),
+    /// The state of a Workspace is not what was stored.
+    #[error(
+        "the state is damaged: {0}; `knoll state history` lists the earlier ones, `knoll state rollback SERIAL` makes one of them the state"
+    )]
+    Damaged(Box<Error>),
     /// A head cannot be read.
     #[error(transparent)]
     Head(#[from] versions::HeadError),
@@ -59,7 +64,7 @@ impl Error {
             Error::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
             // A runner tries these again.
             Error::NotYet(_) | Error::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Error::Chunks(_) | Error::Head(_) => StatusCode::CONFLICT,
+            Error::Chunks(_) | Error::Damaged(_) | Error::Head(_) => StatusCode::CONFLICT,
             Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

@@ -169,7 +169,8 @@ async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result
 
 async fn get_state(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let Session { caller, workspace, .. } = &*runner.session;
-    Ok(content_or_nothing(shared.store.state(&caller.namespace, workspace).await?))
+    let replace = states::may_force(&runner.run.spec);
+    Ok(content_or_nothing(shared.store.state(&caller.namespace, workspace, replace).await?))
 }
 
 async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {

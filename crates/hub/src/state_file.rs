@@ -86,6 +86,14 @@ impl StateFile {
         })
     }
 
+    /// The file of a state that holds nothing.
+    #[must_use]
+    pub fn empty(serial: u64, lineage: &str) -> Vec<u8> {
+        let file = serde_json::json!({"version": 4, "terraform_version": "1.5.0", "serial": serial, "lineage": lineage,
+            "outputs": {}, "resources": []});
+        file.to_string().into_bytes()
+    }
+
     /// The outputs that everybody may see, as JSON of at most `limit` bytes; those that do not fit are left out.
     #[must_use]
     pub fn public_outputs(&self, limit: usize) -> String {

@@ -67,20 +67,27 @@ impl Store {
         seats.remove(&(namespace.to_owned(), workspace.to_owned()));
     }
 
-    /// The current state of a Workspace, by the head that [`Store::open`] read.
+    /// The current state of a Workspace, by the head that [`Store::open`] read. Who is about to `replace` it by force gets
+    /// an empty one in the place of one that is damaged.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
-    pub async fn state(&self, namespace: &str, workspace: &str) -> Result<Option<Bytes>, Error> {
+    pub async fn state(&self, namespace: &str, workspace: &str, replace: bool) -> Result<Option<Bytes>, Error> {
         let seat = self.seat(namespace, workspace);
         let mut seat = seat.lock().await;
         let secret = match seat.take() {
             Some(secret) => secret,
             None => self.read(namespace, workspace).await?,
         };
-        let head = Head::read(secret.as_ref())?;
+        let Head { index, inline, .. } = Head::read(secret.as_ref())?;
         *seat = Some(secret);
-        self.current(namespace, head).await
+        match (self.current(namespace, &index, inline).await, index.current) {
+            (Err(Error::Damaged(why)), Some(Version { serial, lineage, .. })) if replace => {
+                tracing::warn!(namespace, workspace, serial, %why, "a damaged state is about to be replaced");
+                Ok(Some(StateFile::empty(serial, &lineage).into()))
+            }
+            (state, _) => state,
+        }
     }
 
     /// The current state of any Workspace, read anew; it may be another run's to change.
@@ -88,8 +95,8 @@ impl Store {
     /// # Errors
     /// When it cannot be read, or is damaged.
     pub async fn look(&self, namespace: &str, workspace: &str) -> Result<Option<Bytes>, Error> {
-        let secret = self.read(namespace, workspace).await?;
-        self.current(namespace, Head::read(secret.as_ref())?).await
+        let Head { index, inline, .. } = Head::read(self.read(namespace, workspace).await?.as_ref())?;
+        self.current(namespace, &index, inline).await
     }
 
     /// What is kept of a Workspace's state, and the version of that serial when it is.
@@ -106,12 +113,8 @@ impl Store {
         let Some(version) = index.current.iter().chain(&index.history).find(|version| version.serial == serial) else {
             return Ok((index, None));
         };
-        let parts = match inline {
-            Some(inline) if version.parts.is_empty() => vec![inline],
-            _ => self.parts(namespace, &version.parts).await?,
-        };
-        let content = chunks::unpack(parts.iter().map(Vec::as_slice), &version.digest)?;
-        Ok((index, Some(content.into())))
+        let content = self.content(namespace, version, inline).await?;
+        Ok((index, Some(content)))
     }
 
     /// Makes `content` the current state. It follows on the stored one: the same lineage and a higher serial. With `force`
@@ -217,15 +220,25 @@ impl Store {
         Ok(head)
     }
 
-    async fn current(&self, namespace: &str, head: Head) -> Result<Option<Bytes>, Error> {
-        let Some(version) = head.index.current else {
+    async fn current(&self, namespace: &str, index: &Index, inline: Option<Vec<u8>>) -> Result<Option<Bytes>, Error> {
+        let Some(version) = &index.current else {
             return Ok(None);
         };
-        let parts = match head.inline {
+        match self.content(namespace, version, inline).await {
+            Err(Error::Api(error)) if !matches!(&error, kube::Error::Api(status) if status.is_not_found()) => {
+                Err(Error::Api(error))
+            }
+            content => Ok(Some(content.map_err(|error| Error::Damaged(Box::new(error)))?)),
+        }
+    }
+
+    /// The content of a version; `inline` is what the head holds.
+    async fn content(&self, namespace: &str, version: &Version, inline: Option<Vec<u8>>) -> Result<Bytes, Error> {
+        let parts = match inline {
             Some(inline) if version.parts.is_empty() => vec![inline],
             _ => self.parts(namespace, &version.parts).await?,
         };
-        Ok(Some(chunks::unpack(parts.iter().map(Vec::as_slice), &version.digest)?.into()))
+        Ok(chunks::unpack(parts.iter().map(Vec::as_slice), &version.digest)?.into())
     }
 
     /// The content of these Secrets, in their order.

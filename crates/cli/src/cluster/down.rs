@@ -9,16 +9,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::folder::FolderArgs;
-use crate::style;
-
-/// How long a cluster may take to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::{install, style};
 
 /// The arguments of `knoll down`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     folder: FolderArgs,
+    /// How long to wait until it has stopped
+    #[arg(long, env = "KNOLL_TIMEOUT", default_value = "1m", value_parser = install::duration, value_name = "DURATION")]
+    timeout: Duration,
 }
 
 /// Stops the cluster and waits until it has stopped.
@@ -32,11 +32,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     kill(Pid::from_raw(pid), Signal::SIGTERM).with_context(|| format!("cannot stop process {pid}"))?;
     let (done, ended) = mpsc::channel();
     std::thread::spawn(move || done.send(running.wait_until_ended()));
-    match ended.recv_timeout(PATIENCE) {
+    match ended.recv_timeout(args.timeout) {
         Ok(result) => result.context("cannot tell whether the cluster has stopped")?,
         Err(_) => bail!(
             "process {pid} is still stopping after {} s; look at `{}`",
-            PATIENCE.as_secs(),
+            args.timeout.as_secs(),
             folder.log().display()
         ),
     }

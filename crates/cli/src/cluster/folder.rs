@@ -8,7 +8,7 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 /// Where the embedded cluster lives.
 #[derive(clap::Args, Clone)]
@@ -22,7 +22,6 @@ impl FolderArgs {
     /// The folder, as an absolute path.
     pub fn folder(&self) -> Result<Folder> {
         let path = match &self.data_dir {
-            Some(path) if path.as_os_str().is_empty() => bail!("`--data-dir` is empty; name a folder"),
             Some(path) => path.clone(),
             None => {
                 let home = std::env::home_dir().context("there is no home folder; name one with `--data-dir DIR`")?;

@@ -35,13 +35,15 @@ pub async fn wait(client: &Client, settings: &Settings, timeout: Duration) -> Re
     });
     match waited.await {
         Ok(result) => Ok(result?),
-        Err(_) => bail!(
-            "the operator is not available after {} s\n{}\n  `kubectl -n {} describe pods` says more; `knoll install` can be run again",
-            timeout.as_secs(),
-            last_words(&pods).await,
-            settings.namespace,
-        ),
+        Err(_) => bail!(unavailable(timeout, &last_words(&pods).await, &settings.namespace)),
     }
+}
+
+fn unavailable(timeout: Duration, last_words: &str, namespace: &str) -> String {
+    format!(
+        "the operator is not available after {} s\n{last_words}\n  `kubectl -n {namespace} describe pods` says more; `knoll install` can be run again",
+        timeout.as_secs(),
+    )
 }
 
 fn is_available(deployment: &Deployment) -> bool {
@@ -114,4 +116,57 @@ async fn last_words(pods: &Api<Pod>) -> String {
         text.push("  it has no pods: the cluster could not create them".to_owned());
     }
     text.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn pod(status: serde_json::Value) -> Pod {
+        serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn a_pod_says_why_it_is_not_ready() {
+        let container = |state: serde_json::Value, ready: bool| {
+            pod(serde_json::json!({"phase": "Pending", "containerStatuses": [
+                {"name": "c", "image": "i", "imageID": "", "ready": ready, "restartCount": 0, "state": state}]}))
+        };
+        let rows = [
+            (pod(serde_json::json!({})), "pending"),
+            (
+                pod(serde_json::json!({"conditions": [
+                    {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}]})),
+                "not placed: 0/1 nodes are available",
+            ),
+            (
+                container(
+                    serde_json::json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}),
+                    false,
+                ),
+                "ImagePullBackOff: no such image",
+            ),
+            (container(serde_json::json!({"waiting": {}}), false), "waiting"),
+            (
+                container(serde_json::json!({"terminated": {"exitCode": 1, "message": "no kinds\n"}}), false),
+                "ended with 1: no kinds",
+            ),
+            (container(serde_json::json!({"running": {}}), true), "ready"),
+            (container(serde_json::json!({"running": {}}), false), "pending"),
+        ];
+        for (pod, expect) in rows {
+            assert_eq!(state(&pod), expect);
+        }
+        assert_eq!(state(&Pod::default()), "not placed yet");
+    }
+
+    #[test]
+    fn who_waited_too_long_is_told_where_to_look() {
+        assert_eq!(
+            unavailable(Duration::from_secs(180), "  pod/a: ImagePullBackOff: no such image", "tools"),
+            "the operator is not available after 180 s\n  pod/a: ImagePullBackOff: no such image\n  `kubectl -n tools describe pods` says more; `knoll install` can be run again"
+        );
+    }
 }

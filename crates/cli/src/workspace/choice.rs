@@ -105,6 +105,14 @@ mod tests {
     }
 
     #[test]
+    fn a_choice_that_stays_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(file(folder.path())).unwrap();
+        let error = Choice::forget(folder.path()).unwrap_err().to_string();
+        assert_eq!(error, format!("cannot remove `{}`", file(folder.path()).display()));
+    }
+
+    #[test]
     fn folders_suggest_names() {
         for (folder, name) in [("/x/My_Net", "my-net"), ("/", "main"), ("/x/-a-", "a"), ("/x/日本", "main")] {
             assert_eq!(suggestion(Path::new(folder)), name);
