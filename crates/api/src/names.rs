@@ -340,8 +340,8 @@ pub const OUTPUTS_KEY: &str = "outputs.json";
 pub mod pod {
     /// The container that runs terraform.
     pub const CONTAINER: &str = "runner";
-    /// The init container that brings the runner.
-    pub const INIT_CONTAINER: &str = "knoll";
+    /// The container that brings the runner.
+    pub const INSTALL_CONTAINER: &str = "knoll";
     /// The volume of the runner, the module and the state.
     pub const VOLUME: &str = "knoll";
     /// Where [`VOLUME`] is mounted.
@@ -350,7 +350,7 @@ pub mod pod {
     pub const TOKEN_VOLUME: &str = "knoll-token";
     /// Where [`TOKEN_VOLUME`] is mounted.
     pub const TOKEN_PATH: &str = "/var/run/knoll";
-    /// Where the init container puts the runner.
+    /// Where [`INSTALL_CONTAINER`] puts the runner.
     pub const BIN_PATH: &str = "/knoll/bin";
     /// Where the runner works.
     pub const WORK_PATH: &str = "/knoll/work";

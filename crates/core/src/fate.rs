@@ -19,6 +19,8 @@ pub enum Fate {
     },
     /// Its runner has started. Next: `Ended`.
     Running,
+    /// Its runner never starts, and this is why; the pod has to be deleted. Next: `Ended`.
+    Hopeless(Cause),
     /// It will not run again, and this is why.
     Ended(Cause),
 }
@@ -34,12 +36,16 @@ pub fn of(pod: &Pod, now: Timestamp) -> Fate {
     if status.reason.as_deref() == Some("NodeLost") || lost_at(pod).is_some_and(|at| at <= now) {
         return Fate::Ended(node_lost(pod));
     }
-    let runner = runner(&status);
-    let state = runner.and_then(|runner| runner.state.as_ref());
+    if let Some(cause) = not_installed(&status) {
+        return Fate::Hopeless(cause);
+    }
+    let state = container(&status, names::pod::CONTAINER).and_then(|runner| runner.state.as_ref());
     if let Some(terminated) = state.and_then(|state| state.terminated.as_ref()) {
         return Fate::Ended(exited(pod, terminated));
     }
-    if state.is_some_and(|state| state.running.is_some()) {
+    let is_installed = container(&status, names::pod::INSTALL_CONTAINER)
+        .is_none_or(|install| install.state.as_ref().is_some_and(|state| state.terminated.is_some()));
+    if is_installed && state.is_some_and(|state| state.running.is_some()) {
         return Fate::Running;
     }
     Fate::Waiting { why: waits_for(&status) }
@@ -51,8 +57,17 @@ pub fn lost_at(pod: &Pod) -> Option<Timestamp> {
     pod.metadata.deletion_timestamp.as_ref().and_then(|time| time.0.checked_add(LOST_AFTER).ok())
 }
 
-fn runner(status: &PodStatus) -> Option<&ContainerStatus> {
-    status.container_statuses.iter().flatten().find(|container| container.name == names::pod::CONTAINER)
+fn container<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
+    status.container_statuses.iter().flatten().find(|container| container.name == name)
+}
+
+/// Why the runner was not brought, when that has failed; or what failed before, such as an init container of a mesh.
+fn not_installed(status: &PodStatus) -> Option<Cause> {
+    let install = container(status, names::pod::INSTALL_CONTAINER);
+    let mut before = status.init_container_statuses.iter().flatten().chain(install);
+    let (container, terminated) = before.find_map(|container| Some((container, failed(container)?)))?;
+    let message = format!("Container `{}` failed: {}", container.name, sentence(terminated));
+    Some(Cause::new(reason::POD_FAILED, message))
 }
 
 /// Why the cluster took a pod away, when it says so.
@@ -81,15 +96,13 @@ fn end(pod: &Pod, status: &PodStatus) -> Cause {
         return cause;
     }
     let because = |text: Option<&String>| text.map(|text| format!(": {text}")).unwrap_or_default();
-    let mut containers =
-        status.init_container_statuses.iter().flatten().filter(|container| failed(container).is_some());
-    if let Some(init) = containers.next()
-        && let Some(terminated) = failed(init)
-    {
-        let message = format!("Container `{}` failed: {}", init.name, sentence(terminated));
-        return Cause::new(reason::POD_FAILED, message);
+    if let Some(cause) = not_installed(status) {
+        return cause;
     }
-    match runner(status).and_then(|runner| runner.state.as_ref()).and_then(|state| state.terminated.as_ref()) {
+    match container(status, names::pod::CONTAINER)
+        .and_then(|runner| runner.state.as_ref())
+        .and_then(|state| state.terminated.as_ref())
+    {
         Some(terminated) => exited(pod, terminated),
         None if pod.metadata.deletion_timestamp.is_some() => {
             Cause::new(reason::POD_DELETED, "The pod was deleted before its runner started.")

@@ -58,6 +58,12 @@ pub struct ToolImage {
     pub version: String,
 }
 
+/// Waits for the program, and becomes it. A shell that is the first process of a container ends only on signals that it
+/// asked for, and not every `sleep` knows fractions.
+const ONCE_INSTALLED: &str = r#"trap 'exit 143' INT TERM
+until [ -x "$0" ]; do sleep 0.02 2>/dev/null || sleep 1; done
+exec "$0" "$@""#;
+
 /// A folder of providers that runs share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PluginCache {
@@ -113,7 +119,6 @@ pub fn build(run: &Run, workspace: &Workspace, stage: Stage, platform: &Platform
     let affinity = settings.affinity()?;
     let security_context = settings.security_context()?;
     let containers = containers(run, &workspace.spec, &settings, platform)?;
-    let init = install(&settings, platform)?;
     let metadata = metadata(run, stage, &settings);
     let PodSettings {
         service_account_name,
@@ -141,7 +146,6 @@ pub fn build(run: &Run, workspace: &Workspace, stage: Stage, platform: &Platform
         service_account_name: Some(service_account_name.unwrap_or_else(|| "default".to_owned())),
         enable_service_links: Some(false),
         termination_grace_period_seconds: Some(GRACE_SECONDS),
-        init_containers: Some(vec![init]),
         containers,
         volumes: Some(volumes),
         node_selector: some(node_selector),
@@ -200,10 +204,10 @@ fn volumes(settings: &PodSettings, platform: &Platform) -> Result<Vec<Volume>, P
     Ok(own.into_iter().chain(cache).chain(settings.volumes()?).collect())
 }
 
-/// The init container that puts `knoll` where every container of the pod finds it.
+/// The container that puts `knoll` where every other container of the pod waits for it.
 fn install(settings: &PodSettings, platform: &Platform) -> Result<Container, PodSettingsError> {
     Ok(Container {
-        name: names::pod::INIT_CONTAINER.to_owned(),
+        name: names::pod::INSTALL_CONTAINER.to_owned(),
         image: Some(platform.knoll_image.clone()),
         command: Some(words(["knoll", "runner", "install", names::pod::BIN_PATH])),
         volume_mounts: Some(vec![mount(names::pod::VOLUME, names::pod::VOLUME_PATH)]),
@@ -212,14 +216,13 @@ fn install(settings: &PodSettings, platform: &Platform) -> Result<Container, Pod
     })
 }
 
-/// The runner, and one container for each hook that has an image of its own.
+/// What brings the runner, the runner, and one container for each hook that has an image of its own.
 fn containers(
     run: &Run,
     workspace: &WorkspaceSpec,
     settings: &PodSettings,
     platform: &Platform,
 ) -> Result<Vec<Container>, PodSettingsError> {
-    let executable = format!("{}/knoll", names::pod::BIN_PATH);
     let mut mounts = vec![
         mount(names::pod::VOLUME, names::pod::VOLUME_PATH),
         VolumeMount { read_only: Some(true), ..mount(names::pod::TOKEN_VOLUME, names::pod::TOKEN_PATH) },
@@ -236,7 +239,7 @@ fn containers(
     let runner = Container {
         name: names::pod::CONTAINER.to_owned(),
         image: Some(image(workspace, platform)),
-        command: Some(words([&executable, "runner"])),
+        command: Some(once_installed(&["runner"])),
         env: Some(env.clone()),
         env_from: env_from.clone(),
         volume_mounts: Some(mounts.clone()),
@@ -251,7 +254,7 @@ fn containers(
         Some(Container {
             name: hook_container(hook)?,
             image: hook.image.clone(),
-            command: Some(words([&executable, "runner", "hook", &hook.name])),
+            command: Some(once_installed(&["runner", "hook", &hook.name])),
             env: Some(env.iter().cloned().chain(hook.env.iter().cloned()).collect()),
             env_from: env_from.clone(),
             volume_mounts: Some(mounts.clone()),
@@ -260,7 +263,16 @@ fn containers(
             ..Container::default()
         })
     });
-    Ok(std::iter::once(runner).chain(hooks).collect())
+    Ok([install(settings, platform)?, runner].into_iter().chain(hooks).collect())
+}
+
+/// The command of a container that calls `knoll` with these words as soon as it is there.
+///
+/// An init container would do without the wait, and cost a second: a kubelet that has seen one end looks again after a
+/// second before it starts the next.
+fn once_installed(args: &[&str]) -> Vec<String> {
+    let executable = format!("{}/knoll", names::pod::BIN_PATH);
+    words(["/bin/sh", "-c", ONCE_INSTALLED, &executable].into_iter().chain(args.iter().copied()))
 }
 
 /// The image of the runner's container: what the Workspace names, or the tool's own in its version.

@@ -257,8 +257,12 @@ fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decis
         };
         return lost(seen, status, cause, now);
     };
-    let fate = fate::of(pod, now);
-    if let Fate::Ended(cause) = fate {
+    let fate = match fate::of(pod, now) {
+        // A node tells of its containers a second later than a runner of itself.
+        Fate::Waiting { .. } if has_reported(&status) => Fate::Running,
+        fate => fate,
+    };
+    if let Fate::Ended(cause) | Fate::Hopeless(cause) = fate {
         // How a pod ends that was deleted for being late is no news; why it was late is.
         let cause = told_late(&status).unwrap_or(cause);
         return lost(seen, status, cause, now);
@@ -396,13 +400,14 @@ fn after_end(seen: &Observed<'_>, status: RunStatus, now: Timestamp) -> Decision
         }
         return Decision::act(status, Action::DeleteRun);
     }
-    let stray = seen
-        .pod
-        .filter(|pod| pod.metadata.deletion_timestamp.is_none() && !matches!(fate::of(pod, now), Fate::Ended(_)));
-    let Some(pod) = stray else {
+    let Some(pod) = seen.pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) else {
         return Decision::keep(status).at(expiry);
     };
-    let patience = after(ended_at, Some(STRAY_AFTER));
+    let patience = match fate::of(pod, now) {
+        Fate::Ended(_) => return Decision::keep(status).at(expiry),
+        Fate::Hopeless(_) => ended_at,
+        Fate::Waiting { .. } | Fate::Running => after(ended_at, Some(STRAY_AFTER)),
+    };
     if is_past(patience, now) {
         return Decision::act(status, delete(pod)).at(expiry);
     }
@@ -452,6 +457,12 @@ fn ended(seen: &Observed<'_>, mut status: RunStatus, phase: RunPhase, cause: &Ca
     status::finish(&mut status, seen.run, phase, cause, now);
     let ttl = seen.run.spec.ttl_after_finished.as_ref().map(|ttl| ttl.get());
     Decision::keep(status).at(after(Some(now), ttl))
+}
+
+/// Whether the runner of the present pod has reported to the hub, or was asked to stop because it has.
+fn has_reported(status: &RunStatus) -> bool {
+    let is = |name, reason| conditions::find(&status.conditions, name).is_some_and(|found| found.reason == reason);
+    is(condition::READY, reason::PROGRESSING) || is(condition::EXITED, reason::CANCELLED)
 }
 
 /// What the status says about a pod that was deleted because it did not start in time.

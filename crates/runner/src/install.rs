@@ -4,25 +4,27 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::{fs, io};
 
-/// Puts this executable into `folder` as `knoll`: as a hard link where that is possible, else as a copy.
+/// Puts this executable into `folder` as `knoll`, in one step: as a hard link where that is possible, else as a copy.
 ///
 /// # Errors
 /// When the folder cannot be written.
 pub fn install(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let target = folder.join("knoll");
-    match fs::remove_file(&target) {
+    let part = folder.join(".knoll");
+    match fs::remove_file(&part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let own = std::env::current_exe()?;
     // A link shares its mode with the original, so it serves only where that can be run by everybody already.
     let runnable = fs::metadata(&own)?.permissions().mode() & 0o555 == 0o555;
-    if runnable && fs::hard_link(&own, &target).is_ok() {
-        return Ok(());
+    if !runnable || fs::hard_link(&own, &part).is_err() {
+        fs::copy(&own, &part)?;
+        fs::set_permissions(&part, fs::Permissions::from_mode(0o755))?;
     }
-    fs::copy(&own, &target)?;
-    fs::set_permissions(&target, fs::Permissions::from_mode(0o755))
+    // Others wait for it, and must not call a half of it.
+    fs::rename(&part, &target)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ fn check(metadata: Value, status: Value, expect: &str) {
             format!("waiting: {} | {}", cause.reason, cause.message)
         }
         Fate::Running => "running".to_owned(),
+        Fate::Hopeless(cause) => format!("hopeless: {} | {}", cause.reason, cause.message),
         Fate::Ended(cause) => format!("{} | {}", cause.reason, cause.message),
     };
     assert_eq!(got, expect);
@@ -49,6 +50,31 @@ fn a_pod_on_its_way() {
         "waiting: PodCreated | The pod waits for a node: 0/1 nodes are available",
     );
     check(json!({}), json!({"phase": "Running", "containerStatuses": runner(json!({"running": {}}))}), "running");
+}
+
+#[test]
+fn a_runner_runs_when_it_is_installed() {
+    let pod = |install: Value| {
+        let mut containers = runner(json!({"running": {}}));
+        let mut first = containers[0].clone();
+        first["name"] = "knoll".into();
+        first["state"] = install;
+        containers.as_array_mut().unwrap().insert(0, first);
+        json!({"phase": "Running", "containerStatuses": containers})
+    };
+    check(json!({}), pod(json!({"waiting": {"reason": "ContainerCreating"}})), "waiting");
+    check(json!({}), pod(json!({"running": {}})), "waiting");
+    check(json!({}), pod(json!({"terminated": {"exitCode": 0}})), "running");
+    check(
+        json!({}),
+        pod(json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})),
+        "waiting: ImagePullFailed | Container `knoll` waits: ImagePullBackOff no such image",
+    );
+    check(
+        json!({}),
+        pod(json!({"terminated": {"exitCode": 2, "message": "disk full"}})),
+        "hopeless: PodFailed | Container `knoll` failed: exit code 2, disk full",
+    );
 }
 
 #[test]
@@ -90,10 +116,10 @@ fn a_pod_that_ended_names_why() {
     check(
         json!({}),
         json!({"phase": "Failed", "initContainerStatuses": [{
-            "name": "knoll", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "name": "mesh", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"terminated": {"exitCode": 2, "message": "disk full"}},
         }]}),
-        "PodFailed | Container `knoll` failed: exit code 2, disk full",
+        "PodFailed | Container `mesh` failed: exit code 2, disk full",
     );
 }
 

@@ -50,16 +50,15 @@ fn the_pod_is_the_one_that_the_runner_expects() {
             "serviceAccountName": "default",
             "enableServiceLinks": false,
             "terminationGracePeriodSeconds": 300,
-            "initContainers": [{
+            "containers": [{
                 "name": "knoll",
                 "image": "knoll:1",
                 "command": ["knoll", "runner", "install", "/knoll/bin"],
                 "volumeMounts": [{"name": "knoll", "mountPath": "/knoll"}],
-            }],
-            "containers": [{
+            }, {
                 "name": "runner",
                 "image": "terraform:1.11.4",
-                "command": ["/knoll/bin/knoll", "runner"],
+                "command": ["/bin/sh", "-c", ONCE_INSTALLED, "/knoll/bin/knoll", "runner"],
                 "env": [
                     {"name": "KNOLL_HUB_URL", "value": "https://hub:8443"},
                     {"name": "KNOLL_HUB_CA", "value": "PEM"},
@@ -116,7 +115,7 @@ fn what_the_user_asked_for_is_in_it() {
         (&spec["serviceAccountName"], &spec["automountServiceAccountToken"]),
         (&json!("deployer"), &json!(true))
     );
-    let runner = &spec["containers"][0];
+    let runner = &spec["containers"][1];
     assert_eq!(runner["image"], "tofu:1.9.0");
     assert_eq!((&runner["stdin"], &runner["tty"]), (&json!(true), &json!(true)));
     let env = runner["env"].as_array().unwrap();
@@ -124,8 +123,9 @@ fn what_the_user_asked_for_is_in_it() {
     assert_eq!(last["value"], "https://hub:8443", "our own variables cannot be taken over");
     assert!(env.contains(&json!({"name": "KNOLL_PLUGIN_CACHE", "value": "/cache"})));
     assert_eq!(runner["volumeMounts"].as_array().unwrap().len(), 4);
-    assert_eq!(spec["containers"][1]["name"], "hook-scan");
-    assert_eq!(spec["containers"][1]["command"], json!(["/knoll/bin/knoll", "runner", "hook", "scan"]));
+    let hook = &spec["containers"][2];
+    assert_eq!(hook["name"], "hook-scan");
+    assert_eq!(hook["command"], json!(["/bin/sh", "-c", ONCE_INSTALLED, "/knoll/bin/knoll", "runner", "hook", "scan"]));
     assert!(is_of(&pod, &run));
 }
 

@@ -259,6 +259,34 @@ fn a_lost_pod_fails_the_run_with_a_reason_that_names_it() {
 }
 
 #[test]
+fn a_runner_that_cannot_be_brought_ends_the_run_and_then_its_pod() {
+    let mut world = World::apply(RunApproval::Auto);
+    world.step(1);
+    world.dies("Error", 2);
+    let status = world.pod.as_mut().unwrap().status.as_mut().unwrap();
+    status.phase = Some("Running".to_owned());
+    status.container_statuses.as_mut().unwrap()[0].name = knoll_api::names::pod::INSTALL_CONTAINER.to_owned();
+    world.step(2);
+    world.expect(RunPhase::Failed, reason::POD_FAILED);
+    world.step(3);
+    let pod = world.pod.as_ref().unwrap();
+    assert!(pod.metadata.deletion_timestamp.is_some(), "nobody else ends the shell that waits for it");
+}
+
+#[test]
+fn a_runner_that_has_reported_is_asked_to_stop_before_its_node_tells_of_it() {
+    let mut world = World::apply(RunApproval::Auto);
+    world.step(1);
+    world.report(2, &steps(&[(StepName::Apply, StepState::Running)]));
+    world.cancel();
+    for second in 3..5 {
+        assert_eq!(world.step(second).action, None);
+    }
+    world.runs();
+    assert_eq!(world.step(5).action, None);
+}
+
+#[test]
 fn a_pod_that_its_node_never_lets_go_is_lost() {
     let mut world = World::apply(RunApproval::Auto);
     world.step(1);
