@@ -47,7 +47,8 @@ fn the_console_answers_and_the_shell_has_the_size_of_the_terminal() {
     terminal.types("until stty size | grep -q '40 120'; do :; done; echo resized to $(stty size)\n");
     terminal.sees("resized to 40 120");
     // Ctrl-C is a key for the shell: it ends what runs there, and not the run.
-    terminal.types("echo wait; sleep 600\n");
+    // What says that it is there has the terminal already, and the shell no longer.
+    terminal.types("sh -c 'echo wait; exec sleep 600'\n");
     terminal.prints("wait\r");
     terminal.types("\x03");
     terminal.types("echo still here\n");

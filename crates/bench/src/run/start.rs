@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use knoll_api::names;
 use kube::api::{DeleteParams, LogParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
@@ -18,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A pod of one container, of the image that the pod `like` has; in seconds.
 pub async fn plain(cluster: &Cluster, like: &str) -> anyhow::Result<f64> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let image = api.get(like).await?.spec.and_then(|spec| spec.containers.first()?.image.clone());
-    let containers = json!([{"name": "runner", "image": image, "command": ["cat", "/proc/uptime"]}]);
+    let image = main(&mut api.get(like).await?.spec.context("a pod has a spec")?)?.image.clone();
+    let containers = json!([{"name": names::pod::CONTAINER, "image": image, "command": ["cat", "/proc/uptime"]}]);
     let spec = json!({"restartPolicy": "Never", "automountServiceAccountToken": false, "containers": containers});
     time(&api, from(json!({"metadata": {"name": "plain"}, "spec": spec}))?).await
 }
@@ -29,16 +30,24 @@ pub async fn of_shape(cluster: &Cluster, like: &str) -> anyhow::Result<f64> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let mut spec = api.get(like).await?.spec.context("a pod has a spec")?;
     spec.node_name = None;
-    let main = spec.containers.first_mut().context("a pod has a container")?;
-    main.command = Some(["cat", "/proc/uptime"].map(str::to_owned).to_vec());
+    // What it runs when all is there.
+    for word in main(&mut spec)?.command.iter_mut().flatten() {
+        *word = word.replace(r#"exec "$0" "$@""#, "cat /proc/uptime");
+    }
     let mut pod = Pod { spec: Some(spec), ..Pod::default() };
     pod.metadata.name = Some("shape".to_owned());
     time(&api, pod).await
 }
 
+/// The container of the runner.
+fn main(spec: &mut PodSpec) -> anyhow::Result<&mut Container> {
+    let found = spec.containers.iter_mut().find(|container| container.name == names::pod::CONTAINER);
+    found.context("a Run's pod has a container of the runner")
+}
+
 async fn time(api: &Api<Pod>, pod: Pod) -> anyhow::Result<f64> {
     let name = pod.name_any();
-    let container = pod.spec.as_ref().and_then(|spec| Some(spec.containers.first()?.name.clone()));
+    let container = Some(names::pod::CONTAINER.to_owned());
     let begun = uptime(&std::fs::read_to_string("/proc/uptime").context("this machine does not tell its uptime")?)?;
     api.create(&PostParams::default(), &pod).await?;
     let over = |pod: Option<&Pod>| {
