@@ -56,7 +56,7 @@ pub enum StoreError {
         why: String,
     },
     /// The API failed.
-    #[error("the Kubernetes API failed: {0}")]
+    #[error("the Kubernetes API failed: {}", crate::said(.0))]
     Api(#[from] kube::Error),
 }
 

@@ -15,6 +15,7 @@ mod config_maps;
 mod folder;
 mod pack;
 mod place;
+mod said;
 mod source;
 mod sweep;
 mod unpack;
@@ -23,6 +24,7 @@ pub use config_maps::{StoreError, digest_of, fetch, is_stored, store, store_agai
 pub use folder::{FolderError, pack_folder};
 pub use pack::{Bundle, File, Files, LARGEST, PackError, digest, pack, pack_texts};
 pub use place::{INPUT_FILE, MODULE_FILE, module_path, pack_at};
+pub use said::said;
 pub use source::{Origin, SourceError, of_source};
 pub use sweep::{UNUSED_FOR, sweep};
 pub use unpack::{Error as UnpackError, inside, unpack, unpack_tar};

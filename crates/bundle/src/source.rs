@@ -22,7 +22,7 @@ pub enum SourceError {
     #[error(transparent)]
     Pack(#[from] PackError),
     /// The API failed.
-    #[error("the Kubernetes API failed: {0}")]
+    #[error("the Kubernetes API failed: {}", crate::said(.0))]
     Api(#[from] kube::Error),
 }
 

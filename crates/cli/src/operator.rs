@@ -185,7 +185,7 @@ async fn reach(client: &Client, server: &str) -> Result<Version> {
             Ok(version) => return Ok(version),
             Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Err(kept_out(server, &status)),
             Err(error) if Instant::now() > deadline => {
-                return Err(said(error)).with_context(|| format!("the cluster at {server} does not answer"));
+                return Err(said(&error)).with_context(|| format!("the cluster at {server} does not answer"));
             }
             Err(error) => {
                 tracing::warn!(%error, server, "the cluster does not answer yet");
@@ -204,7 +204,7 @@ async fn has_kinds(client: &Client, server: &str) -> Result<()> {
         Ok(list) => list.resources.len(),
         Err(kube::Error::Api(status)) if status.code == 404 => 0,
         Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Err(kept_out(server, &status)),
-        Err(error) => return Err(said(error)).context("cannot see which kinds the cluster has"),
+        Err(error) => return Err(said(&error)).context("cannot see which kinds the cluster has"),
     };
     if known == 0 {
         bail!("the cluster does not have Knoll's kinds ({API_VERSION}): `knoll install` installs them");
@@ -213,11 +213,8 @@ async fn has_kinds(client: &Client, server: &str) -> Result<()> {
 }
 
 /// What the API said, without the form in which it said it.
-fn said(error: kube::Error) -> anyhow::Error {
-    match error {
-        kube::Error::Api(status) => anyhow!("{}", status.message),
-        error => error.into(),
-    }
+fn said(error: &kube::Error) -> anyhow::Error {
+    anyhow!(knoll_bundle::said(error))
 }
 
 /// Where runners reach the hub, and the names that its certificate has to be for.

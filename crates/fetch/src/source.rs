@@ -30,7 +30,7 @@ pub enum SourceError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The API failed.
-    #[error("the Kubernetes API failed: {0}")]
+    #[error("the Kubernetes API failed: {}", knoll_bundle::said(.0))]
     Api(#[from] kube::Error),
 }
 

@@ -21,7 +21,7 @@ pub enum Error {
     #[error("the run has no source, and nothing was applied in its Workspace yet; give it a source")]
     NoSource,
     /// The API failed.
-    #[error("the Kubernetes API failed: {0}")]
+    #[error("the Kubernetes API failed: {}", knoll_bundle::said(.0))]
     Api(#[from] kube::Error),
 }
 

@@ -36,7 +36,7 @@ pub enum Error {
     #[error("{0}")]
     NotYet(String),
     /// The Kubernetes API failed.
-    #[error("the Kubernetes API failed: {0}")]
+    #[error("the Kubernetes API failed: {}", knoll_bundle::said(.0))]
     Api(#[from] kube::Error),
     /// Stored content is not what was stored.
     #[error(transparent)]

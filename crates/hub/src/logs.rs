@@ -13,7 +13,7 @@ use crate::log::{selector, start, text};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API failed.
-    #[error("cannot read the log: {0}")]
+    #[error("cannot read the log: {}", knoll_bundle::said(.0))]
     Api(#[from] kube::Error),
     /// The watch failed.
     #[error("cannot follow the log: {0}")]

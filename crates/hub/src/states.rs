@@ -41,7 +41,7 @@ pub enum Error {
     #[error(transparent)]
     Store(Box<HubError>),
     /// The API failed.
-    #[error("the Kubernetes API failed: {0}")]
+    #[error("the Kubernetes API failed: {}", knoll_bundle::said(.0))]
     Api(#[from] kube::Error),
 }
 

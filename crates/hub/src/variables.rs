@@ -67,7 +67,7 @@ pub enum Error {
     )]
     Kept(String, serde_json::Error),
     /// The API failed.
-    #[error("the Kubernetes API failed: {0}")]
+    #[error("the Kubernetes API failed: {}", knoll_bundle::said(.0))]
     Api(#[from] kube::Error),
 }
 

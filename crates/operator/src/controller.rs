@@ -35,7 +35,7 @@ pub type Reconcile<K, C> = fn(Arc<K>, Arc<C>) -> BoxFuture<'static, Result<Actio
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API refused a request or could not be reached.
-    #[error("{what}: {source}")]
+    #[error("{what}: {}", knoll_bundle::said(source))]
     Api {
         /// What was tried.
         what: &'static str,
@@ -67,6 +67,14 @@ pub fn code(error: &kube::Error) -> Option<u16> {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
     }
+}
+
+/// Whether the API refuses because the namespace is being deleted.
+#[must_use]
+pub fn namespace_goes(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Reconciles what `asked` names until `shutdown`, and returns when the last reconcile has ended.

@@ -4,11 +4,20 @@
 mod cluster;
 
 use cluster::{
-    World,
+    DEADLINE, World,
     atoms::{Life, config_map, documents, hopeless, widgets},
 };
-use knoll_api::atom::AtomPhase;
-use serde_json::json;
+use k8s_openapi::api::{
+    core::v1::{Namespace, Secret},
+    rbac::v1::ClusterRoleBinding,
+};
+use knoll_api::{Atom, atom::AtomPhase};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams},
+    runtime::wait::await_condition,
+};
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_version_is_written_and_a_bad_one_is_undone() {
@@ -180,7 +189,7 @@ async fn an_update_can_be_cancelled_and_superseded_and_is_never_gone_back_to() {
     life.ends(AtomPhase::Running).await;
     life.version("v2", &documents(&[config_map("a", "2"), waiting.clone()])).await;
     life.wants("v2").await;
-    let waits = |atom: &knoll_api::Atom| {
+    let waits = |atom: &Atom| {
         atom.status.as_ref().is_some_and(|status| status.objects.iter().any(|object| object.message.is_some()))
     };
     let atom = life.until("waits", waits).await;
@@ -241,7 +250,7 @@ async fn inputs_keep_their_types_and_new_ones_give_an_update() {
     });
     life.version("v1", &documents(&[widgets("2"), widget])).await;
     life.wants("v1").await;
-    let waits = |atom: &knoll_api::Atom| {
+    let waits = |atom: &Atom| {
         let status = atom.status.as_ref();
         status.is_some_and(|status| status.conditions.iter().any(|said| said.reason == "InputsFailed"))
     };
@@ -320,4 +329,80 @@ async fn a_rollback_that_cannot_be_done_names_what_is_not_back() {
     life.wants("v6").await;
     life.ends(AtomPhase::Running).await;
     assert_eq!(life.data("fixed").await, Some(json!({"k": "2"})));
+}
+
+#[tokio::test]
+async fn a_journal_of_any_size_brings_everything_back() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let mut life = Life::new(&world, "web");
+    life.spec = json!({"deadline": "50s", "rollbackDeadline": "50s", "force": true});
+    // Nothing that can be packed: three objects of half a megabyte each.
+    let mut number = 1_u64;
+    let mut noise = || {
+        let digits = (0..32 << 10).map(|_| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            format!("{:016x}", number ^ (number >> 29))
+        });
+        digits.collect::<String>()
+    };
+    let before: Vec<(String, Value)> =
+        (0..3).map(|map| (format!("m{map}"), json!({"noise": noise(), "k": "1"}))).collect();
+    for (name, data) in &before {
+        life.somebody("kubectl", name, data.clone()).await;
+    }
+    let never = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "b", "annotations": {"knoll.dev/ready-when": "self.data.k == '2'"}}, "data": {"k": "1"},
+    });
+    let mut objects: Vec<Value> = before.iter().map(|(name, _)| config_map(name, "2")).collect();
+    objects.push(never);
+    life.version("v1", &documents(&objects)).await;
+    life.wants("v1").await;
+    let waits = |atom: &Atom| {
+        atom.status.as_ref().is_some_and(|status| status.objects.iter().any(|object| object.message.is_some()))
+    };
+    life.until("waits", waits).await;
+    let changed = json!({"noise": before[2].1["noise"], "k": "2"});
+    assert_eq!(life.data("m2").await, Some(changed));
+    let journal = ListParams::default().labels("knoll.dev/content=journal");
+    let parts = world.api::<Secret>().list_metadata(&journal).await.unwrap().items;
+    assert!(parts.len() > 2, "it takes more than one Secret: {}", parts.len());
+    life.spec["cancel"] = true.into();
+    life.wants("v1").await;
+    life.ends(AtomPhase::Reverted).await;
+    for (name, data) in &before {
+        assert_eq!(life.data(name).await.as_ref(), Some(data), "{name} is as it was");
+    }
+    assert!(world.api::<Secret>().list_metadata(&journal).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn an_atom_that_has_lost_its_rights_goes_with_its_namespace() {
+    let cluster = World::start().await;
+    let world = cluster.beside("shop").await;
+    let _operator = world.operator();
+    let mut life = Life::new(&world, "web");
+    life.account("deployer").await;
+    life.spec["serviceAccountName"] = "deployer".into();
+    life.version("v1", &documents(&[config_map("a", "1"), config_map("b", "1")])).await;
+    life.wants("v1").await;
+    life.ends(AtomPhase::Running).await;
+
+    let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
+    bindings.delete("deployer", &DeleteParams::default()).await.unwrap();
+    world.api::<Atom>().delete("web", &DeleteParams::default()).await.unwrap();
+    let refused = |atom: &Atom| {
+        let conditions = atom.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|condition| condition.message.contains("cannot get resource \"configmaps\""))
+    };
+    let atom = life.until("refused", refused).await;
+    let told = atom.status.unwrap().conditions;
+    assert!(told.iter().all(|condition| !condition.message.contains("Status {")), "{told:#?}");
+    assert!(life.data("a").await.is_some(), "nothing is let go while it could still be deleted");
+
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    namespaces.delete("shop", &DeleteParams::default()).await.unwrap();
+    let gone = await_condition(namespaces, "shop", |namespace: Option<&Namespace>| namespace.is_none());
+    tokio::time::timeout(DEADLINE, gone).await.unwrap().unwrap();
 }

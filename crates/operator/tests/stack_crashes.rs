@@ -78,15 +78,15 @@ async fn live(world: &World) {
 }
 
 /// Lives the life of a Stack while the operator is killed after its write number `last`; whether it came to that.
-async fn check(last: usize) -> bool {
-    let world = World::start().await;
+async fn check(cluster: &World, last: usize) -> bool {
+    let world = cluster.beside(&format!("after-{last}")).await;
     let died = CancellationToken::new();
-    let first = Operator::start(dies_after(world.client.clone(), last, died.clone()));
+    let first = Operator::within(dies_after(world.client.clone(), last, died.clone()));
     let names = Arc::new(Mutex::new(BTreeSet::new()));
     let followed = async {
         died.cancelled().await;
         first.kill().await;
-        let _second = world.operator();
+        let _second = Operator::within(world.client.clone());
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -102,9 +102,10 @@ async fn check(last: usize) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_killed_after_any_write_of_a_stack_is_followed_to_the_same_end() {
     // Every write of the way, four ways at a time, until one comes to its end undisturbed.
+    let world = World::start().await;
     for last in (1..).step_by(4) {
         assert!(last < 200, "a Stack's life takes no more writes than that");
-        let reached = futures::future::join_all((last..last + 4).map(check)).await;
+        let reached = futures::future::join_all((last..last + 4).map(|last| check(&world, last))).await;
         if reached.contains(&false) {
             assert!(last > 20, "a Stack's life takes more writes than that");
             return;

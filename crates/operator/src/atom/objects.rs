@@ -1,7 +1,7 @@
 //! The objects of Atoms: any kind, read and written with the rights of the Atom's service account.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -162,7 +162,8 @@ impl<'a> Objects<'a> {
 
     /// Those of these objects that are there.
     pub async fn fetch(&self, keys: &[ObjectKey]) -> Result<HashMap<ObjectKey, Value>, Error> {
-        let mut groups: HashMap<(&str, &str, Option<&str>), Vec<&ObjectKey>> = HashMap::new();
+        // In order, so that of several errors the same one is told each time.
+        let mut groups: BTreeMap<(&str, &str, Option<&str>), Vec<&ObjectKey>> = BTreeMap::new();
         for key in keys {
             let group = (key.api_version.as_str(), key.kind.as_str(), key.namespace.as_deref());
             groups.entry(group).or_default().push(key);

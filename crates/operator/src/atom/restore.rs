@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use futures::FutureExt;
+use k8s_openapi::api::core::v1::ConfigMap;
 use knoll_api::{
     Atom,
     atom::{AtomObject, ObjectKey},
@@ -15,13 +16,14 @@ use knoll_core::{
     },
     readiness::{self, Health},
 };
+use kube::{ResourceExt, api::PostParams};
 use serde_json::Value;
 
 use super::{
     kept,
     objects::{Halt, Objects, some_at_a_time},
 };
-use crate::context::Context;
+use crate::{context::Context, controller::namespace_goes};
 
 /// What became of one object.
 enum Back {
@@ -134,7 +136,14 @@ pub(super) async fn delete(context: &Context, atom: &Atom, objects: &Objects<'_>
     keys.extend(journal.entries.iter().map(|entry| entry.key.clone()));
     keys.sort_by_key(|key| (std::cmp::Reverse(Wave::of(key)), key.clone()));
     keys.dedup();
-    let now = objects.fetch(&keys).await?;
+    let now = match objects.fetch(&keys).await.map_err(Halt::from) {
+        // Rights go first when a namespace is deleted, and all that is in it goes with it.
+        Err(Halt::Refused(_)) if is_namespace_going(context, atom).await => {
+            keys.retain(|key| key.namespace != atom.namespace());
+            objects.fetch(&keys).await?
+        }
+        now => now?,
+    };
     let mut left = Vec::new();
     for key in keys {
         let Some(object) = now.get(&key).filter(|object| owner.has(object)) else { continue };
@@ -164,4 +173,15 @@ pub(super) async fn delete(context: &Context, atom: &Atom, objects: &Objects<'_>
         });
     }
     Ok(Outcome::Deleted { left })
+}
+
+/// Whether the Atom's own namespace is being deleted: whoever would create something there is told.
+async fn is_namespace_going(context: &Context, atom: &Atom) -> bool {
+    let probe = ConfigMap {
+        metadata: kube::api::ObjectMeta { generate_name: Some("knoll-".to_owned()), ..Default::default() },
+        ..ConfigMap::default()
+    };
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let api = context.api::<ConfigMap>(&atom.namespace().unwrap_or_default());
+    api.create(&params, &probe).await.is_err_and(|error| namespace_goes(&error))
 }

@@ -22,7 +22,7 @@ use serde_json::json;
 use super::{Seen, inputs, outputs};
 use crate::{
     context::Context,
-    controller::{Error, by_us, code},
+    controller::{Error, by_us, code, namespace_goes},
 };
 
 /// Carries out all actions. `None` when the Stack itself was changed, so that what was decided is not to be written.
@@ -123,19 +123,13 @@ async fn start(context: &Context, stack: &Stack, run: &Run, namespace: &str) -> 
             let found = api.get_opt(&run.name_any()).await.map_err(Error::api("cannot read a run of a Stack"))?;
             found.filter(|found| is_owned(found, stack))
         }
-        Err(kube::Error::Api(status)) if namespace_goes(&status) => return Ok(false),
+        Err(error) if namespace_goes(&error) => return Ok(false),
         result => Some(result.map_err(Error::api("cannot start a run of a Stack"))?),
     };
     if let Some(run) = created {
         context.started.remember(run);
     }
     Ok(true)
-}
-
-/// Whether the API refuses because the namespace is being deleted.
-fn namespace_goes(status: &kube::core::Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 async fn annotate(context: &Context, namespace: &str, run: &str, with: &str) -> Result<(), Error> {

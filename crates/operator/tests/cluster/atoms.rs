@@ -163,7 +163,7 @@ impl Life {
         let binding: ClusterRoleBinding = serde_json::from_value(json!({
             "metadata": {"name": name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": self.client.default_namespace()}],
         }))
         .unwrap();
         Api::all(self.client.clone()).create(&Default::default(), &binding).await.unwrap();

@@ -14,7 +14,8 @@ use std::{
 use http::{Method, Request};
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::Pod, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::core::v1::{Namespace, Pod},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use knoll_api::{
     Approval, Run, Workspace,
@@ -42,10 +43,10 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 /// Made once: it takes long.
 static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(knoll_api::crds);
 
-/// A cluster in memory with Knoll's kinds in it.
+/// A namespace of a cluster in memory with Knoll's kinds in it.
 pub struct World {
     pub client: Client,
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
 }
 
 /// An operator that works in a [`World`].
@@ -66,7 +67,14 @@ impl World {
             let established = await_condition(crds.clone(), &name, conditions::is_crd_established());
             tokio::time::timeout(DEADLINE, established).await.unwrap().unwrap();
         }
-        Self { client, cluster }
+        Self { client, cluster: Arc::new(cluster) }
+    }
+
+    /// A namespace beside, in the same cluster.
+    pub async fn beside(&self, name: &str) -> Self {
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        Self { client: self.cluster.server.client(name), cluster: self.cluster.clone() }
     }
 
     pub fn operator(&self) -> Operator {
@@ -147,9 +155,10 @@ impl Operator {
         Self::with(client, None)
     }
 
-    /// One that works in one namespace only, so that several can work in one cluster.
-    pub fn within(client: Client, namespace: &str) -> Self {
-        Self::new(client, None, Some(namespace.to_owned()))
+    /// One that works in the namespace of its client only, so that several can work in one cluster.
+    pub fn within(client: Client) -> Self {
+        let namespace = client.default_namespace().to_owned();
+        Self::new(client, None, Some(namespace))
     }
 
     pub fn with(client: Client, lease: Option<knoll_operator::lease::Settings>) -> Self {
@@ -226,7 +235,7 @@ pub fn approval(name: &str, run: &str, digest: String) -> Approval {
 ///
 /// Events are not counted: they are told beside the way. Neither are dry runs: they write nothing.
 pub fn dies_after(client: Client, last: usize, died: CancellationToken) -> Client {
-    let count = Arc::new(AtomicUsize::new(0));
+    let (count, namespace) = (Arc::new(AtomicUsize::new(0)), client.default_namespace().to_owned());
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, died, count) = (client.clone(), died.clone(), count.clone());
         async move {
@@ -244,5 +253,5 @@ pub fn dies_after(client: Client, last: usize, died: CancellationToken) -> Clien
             answer
         }
     });
-    Client::new(service, "default")
+    Client::new(service, namespace)
 }
