@@ -228,8 +228,11 @@ async fn address(args: &Args, client: &Client, home: &str) -> Result<(String, Ve
         return Ok((url.trim_end_matches('/').to_owned(), names));
     }
     let services: Api<Service> = Api::namespaced(client.clone(), home);
-    let service =
-        services.get_opt(SERVICE).await.map_err(said).context("cannot read the address of the hub's Service")?;
+    let service = services
+        .get_opt(SERVICE)
+        .await
+        .map_err(|error| said(&error))
+        .context("cannot read the address of the hub's Service")?;
     let ip: Option<IpAddr> = service.and_then(|service| service.spec?.cluster_ip?.parse().ok());
     let url = match ip {
         Some(ip) => {
