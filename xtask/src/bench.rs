@@ -56,7 +56,9 @@ enum Bench {
 /// Measures.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // The program of the image is the one that is measured everywhere.
-    let built = phase("building knoll and its benchmarks", || image::build_static(&["knoll", "knoll-bench"], false))?;
+    let built = phase("building knoll and its benchmarks", || {
+        image::build_static(&["knoll", "knoll-runner", "knoll-bench"], false)
+    })?;
     match &arguments.bench {
         Bench::Api { rest } => api(&built, rest),
         Bench::Stacks { rest } => {
@@ -78,7 +80,7 @@ fn on_both(built: &Path, what: &str, embedded_only: bool, rest: &[String]) -> an
         Ok(()) => {
             let place = Place::of(None)?;
             phase("starting a real cluster with a node", || Up { node: true, ..Up::default() }.run(&place))?;
-            phase("loading images", || image::load_built(&place, &built.join("knoll")))?;
+            phase("loading images", || image::load_built(&place, built))?;
             real::install(&built.join("knoll"), &place)?;
             bench.arg("--real").arg(place.kubeconfig());
             if what == "run" {

@@ -47,9 +47,9 @@ pub fn load_for_tests(place: &Place) -> anyhow::Result<()> {
     run(&into(place))
 }
 
-/// Loads images with this program, which is built already, into a node.
-pub fn load_built(place: &Place, knoll: &Path) -> anyhow::Result<()> {
-    make(&into(place), Some(knoll))
+/// Loads images with the programs in this folder, which are built already, into a node.
+pub fn load_built(place: &Place, programs: &Path) -> anyhow::Result<()> {
+    make(&into(place), Some(programs))
 }
 
 fn into(place: &Place) -> Arguments {
@@ -93,12 +93,14 @@ fn make(arguments: &Arguments, built: Option<&Path>) -> anyhow::Result<()> {
         let name = format!("opentofu/opentofu:{}", tofu::VERSION);
         publish(&contents::tool(&name, &tofu::ensure()?, &busybox)?)?;
     }
-    let binary = match built {
+    let programs = match built {
         Some(built) => built.to_owned(),
-        None => phase("building a static knoll", || build_static(&["knoll"], arguments.dev))?.join("knoll"),
+        None => phase("building a static knoll", || build_static(&contents::PROGRAMS, arguments.dev))?,
     };
-    elf::check_static(&binary)?;
-    publish(&contents::knoll(&format!("knoll/knoll:{}", env!("CARGO_PKG_VERSION")), &binary))?;
+    for program in contents::PROGRAMS {
+        elf::check_static(&programs.join(program))?;
+    }
+    publish(&contents::knoll(&format!("knoll/knoll:{}", env!("CARGO_PKG_VERSION")), &programs))?;
     println!("The images are in {}", folder.display());
     match runtime {
         Some(_) => println!("They are loaded into the node of {}", place.folder.display()),

@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::connect::Connection;
 use crate::run::{ChangeArgs, RunArgs};
 use crate::{
-    atom, cluster, complete, doctor, install, logs, man, operator, run, runner, runs, stack, state, uninstall, version,
+    atom, cluster, complete, doctor, install, logs, man, operator, run, runs, stack, state, uninstall, version,
     workspace,
 };
 
@@ -114,7 +114,7 @@ pub enum Command {
     Operator(Box<operator::Args>),
     /// Run inside a Run's pod (started by Knoll itself)
     #[command(hide = true)]
-    Runner(runner::Args),
+    Runner(knoll_runner::Args),
 }
 
 #[cfg(test)]

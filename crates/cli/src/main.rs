@@ -13,7 +13,6 @@ mod operator;
 mod output;
 mod parts;
 mod run;
-mod runner;
 mod runs;
 mod stack;
 mod state;
@@ -75,7 +74,7 @@ fn dispatch(command: Command, outer: &Connection) -> Result<ExitCode> {
         Command::Down(args) => cluster::down::run(&args),
         Command::Status(args) => cluster::status::run(&args),
         Command::Operator(args) => operator::run(&args),
-        Command::Runner(args) => Ok(runner::run(args)),
+        Command::Runner(args) => Ok(args.run()),
         Command::Fmt(args) => run::fmt::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Completion(args) => complete::run(&args),

@@ -1,8 +1,12 @@
 //! The files of a run: packed when the run begins, and kept, so that whatever follows has the same files.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
 use knoll_api::run::{Operation, Run};
 use knoll_api::workspace::Workspace;
-use knoll_bundle::{Bundle, Origin, StoreError, fetch, is_stored, store, store_again};
+use knoll_bundle::{Bundle, Origin, StoreError, UNUSED_FOR, fetch, is_stored, store, store_again};
 use knoll_fetch::{Settings, SourceError, of_source};
 use kube::{Client, ResourceExt};
 
@@ -44,7 +48,8 @@ impl From<StoreError> for Error {
 }
 
 /// The packed files of a run, or nothing for a run that can do without. Files that nobody has kept yet are stored while
-/// the run goes on; [`kept`] waits for that. `used` says whether another run has files of a digest.
+/// the run goes on; [`kept`] waits for that. `used` says whether another run has files of a digest, `marked` when they
+/// were stored or marked as used.
 ///
 /// # Errors
 /// When its source is not there or cannot be used.
@@ -55,6 +60,7 @@ pub async fn of(
     workspace: &Workspace,
     settings: Settings,
     used: impl Fn(&str) -> bool,
+    marked: &Arc<Marked>,
 ) -> Result<Option<Vec<u8>>, Error> {
     let namespace = run.namespace().unwrap_or_default();
     let pinned = run.status.as_ref().and_then(|status| status.bundle.as_deref());
@@ -66,7 +72,8 @@ pub async fn of(
             Origin::Files(bundle) => {
                 let bytes = bundle.bytes.clone();
                 let used = used(&bundle.digest);
-                *session.storing.lock().await = Some(spawn_store(client.clone(), namespace, bundle, used));
+                let (client, marked) = (client.clone(), marked.clone());
+                *session.storing.lock().await = Some(tokio::spawn(keep(client, namespace, bundle, used, marked)));
                 return Ok(Some(bytes));
             }
         },
@@ -80,18 +87,47 @@ pub async fn of(
     Ok(Some(fetch(client, &namespace, &digest).await?))
 }
 
-fn spawn_store(
+async fn keep(
     client: Client,
     namespace: String,
     bundle: Bundle,
     used: bool,
-) -> tokio::task::JoinHandle<Result<(), StoreError>> {
-    tokio::spawn(async move {
-        match used {
-            true => store_again(&client, &namespace, &bundle).await,
-            false => store(&client, &namespace, &bundle).await,
-        }
-    })
+    marked: Arc<Marked>,
+) -> Result<(), StoreError> {
+    let key = (namespace, bundle.digest.clone());
+    // The mark alone could be one of an earlier namespace of that name.
+    if used && marked.lately(&key) {
+        return Ok(());
+    }
+    match used {
+        true => store_again(&client, &key.0, &bundle).await?,
+        false => store(&client, &key.0, &bundle).await?,
+    }
+    marked.note(key);
+    Ok(())
+}
+
+/// When this replica has stored a bundle, or marked it as used: by namespace and digest.
+#[derive(Default)]
+pub struct Marked(Mutex<HashMap<(String, String), Instant>>);
+
+/// How long a mark is as good as a new one. It is far from making a bundle one that nobody has used for long.
+const LATELY: Duration = Duration::from_secs(UNUSED_FOR.as_secs() / 6);
+
+impl Marked {
+    fn lately(&self, key: &(String, String)) -> bool {
+        self.lock().get(key).is_some_and(|at| at.elapsed() < LATELY)
+    }
+
+    fn note(&self, key: (String, String)) {
+        let mut marks = self.lock();
+        marks.retain(|_, at| at.elapsed() < LATELY);
+        marks.insert(key, Instant::now());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Whether the files of this digest, which the run says it has, are kept.

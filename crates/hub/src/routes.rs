@@ -55,6 +55,8 @@ pub struct Shared {
     pub runs: Arc<Cache<Run>>,
     /// All Workspaces.
     pub workspaces: Cache<Workspace>,
+    /// Which bundles were marked as used.
+    pub marked: Arc<bundle::Marked>,
     /// What fetches of sources may do.
     pub fetch: knoll_fetch::Settings,
     /// Ends waiting requests.
@@ -160,7 +162,8 @@ async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result
                 && run.status.as_ref().is_some_and(|status| status.bundle.as_deref() == Some(digest))
         })
     };
-    let bundle = bundle::of(&shared.client, &runner.session, &runner.run, &workspace, shared.fetch, used).await?;
+    let (client, marked) = (&shared.client, &shared.marked);
+    let bundle = bundle::of(client, &runner.session, &runner.run, &workspace, shared.fetch, used, marked).await?;
     Ok(match bundle {
         Some(bundle) => ([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),

@@ -85,6 +85,7 @@ impl Hub {
             workspaces: Cache::start(&client, namespace, &shutdown),
             runs,
             client,
+            marked: Arc::default(),
             fetch,
             shutdown: shutdown.clone(),
         });

@@ -4,6 +4,7 @@
 //! The runner has no access to the Kubernetes API; the hub is all it knows.
 
 mod cancel;
+mod command;
 mod console;
 mod flags;
 mod gate;
@@ -27,6 +28,7 @@ mod terminal;
 mod tool;
 mod watch;
 
+pub use command::Args;
 pub use gate::hook;
 pub use install::install;
 pub use process::Grace;

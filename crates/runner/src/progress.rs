@@ -1,7 +1,11 @@
 //! Tells the hub how far the run is.
 //!
 //! Each report is the whole picture, so reports can be repeated and left out: one is under way at a time, and what changed
-//! meanwhile goes into the next. The steps do not wait for reports; only the last one, which ends the run, is awaited.
+//! meanwhile goes into the next. Short steps share one: between two reports there is a pause that no person notices, and
+//! that the end of the run, or a client that has attached, does not wait for. The steps do not wait for reports; only
+//! the last one, which ends the run, is awaited.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -11,9 +15,13 @@ use knoll_api::wire::{Exit, Progress, ProgressReply, path};
 use reqwest::Method;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::hub::{self, Hub};
 use crate::stop::{Reason, Stop};
+
+/// How long after a report the next one comes at the earliest.
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// The picture of the run. What is changed in it is sent when it is announced, so that what changes at the same time is
 /// one report.
@@ -115,9 +123,16 @@ fn now_micros() -> MicroTime {
 }
 
 async fn send_changes(mut changes: watch::Receiver<Progress>, hub: Hub, stop: Stop) -> Result<(), hub::Error> {
+    let mut attached = false;
+    let mut earliest = Instant::now();
     while changes.changed().await.is_ok() {
+        let urgent = |now: &Progress| now.exit.is_some() || now.attached != attached;
+        let _ = tokio::time::timeout_at(earliest, changes.wait_for(urgent)).await;
         let picture = changes.borrow_and_update().clone();
-        match send(&hub, &picture).await {
+        attached = picture.attached;
+        let answer = send(&hub, &picture).await;
+        earliest = Instant::now() + PAUSE;
+        match answer {
             Ok(_) if picture.exit.is_some() => break,
             Ok(ProgressReply { cancel: true }) => stop.request_once(Reason::Cancelled),
             Ok(ProgressReply { cancel: false }) => {}

@@ -15,17 +15,21 @@ const SEARCH_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bi
 /// Somebody who may do nothing in particular. A pod can name another user; a volume for scratch is open to all.
 const NOBODY: &str = "65532:65532";
 
-/// The image of Knoll: the operator, and the binary that a Run's pod takes its runner from.
-pub fn knoll(name: &str, binary: &Path) -> Image {
+/// The programs of Knoll's own image, which are named as their packages are.
+pub const PROGRAMS: [&str; 2] = ["knoll", "knoll-runner"];
+
+/// The image of Knoll: the operator, and the runner that a Run's pod takes.
+pub fn knoll(name: &str, programs: &Path) -> Image {
     let mut entries = folders(&["usr", "usr/local", "usr/local/bin"]);
-    entries.push(Entry::Copy("usr/local/bin/knoll".to_owned(), binary.to_owned(), 0o755));
+    let programs = PROGRAMS.map(|name| Entry::Copy(format!("usr/local/bin/{name}"), programs.join(name), 0o755));
+    entries.extend(programs);
     entries.extend(surroundings());
     Image {
         name: name.to_owned(),
         entries,
         entrypoint: vec!["/usr/local/bin/knoll".to_owned()],
         user: NOBODY.to_owned(),
-        environment: vec![SEARCH_PATH.to_owned()],
+        environment: vec![SEARCH_PATH.to_owned(), format!("KNOLL_RUNNER_PROGRAM=/usr/local/bin/{}", PROGRAMS[1])],
         folder: "/".to_owned(),
         ..Image::default()
     }

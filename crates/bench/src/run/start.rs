@@ -16,12 +16,12 @@ use super::cluster::{Cluster, from};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A pod of one container, of the image that the pod `like` has; in seconds.
+/// A pod of one container as `kubectl run` makes it, of the image that the pod `like` has; in seconds.
 pub async fn plain(cluster: &Cluster, like: &str) -> anyhow::Result<f64> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let image = main(&mut api.get(like).await?.spec.context("a pod has a spec")?)?.image.clone();
     let containers = json!([{"name": names::pod::CONTAINER, "image": image, "command": ["cat", "/proc/uptime"]}]);
-    let spec = json!({"restartPolicy": "Never", "automountServiceAccountToken": false, "containers": containers});
+    let spec = json!({"restartPolicy": "Never", "containers": containers});
     time(&api, from(json!({"metadata": {"name": "plain"}, "spec": spec}))?).await
 }
 
