@@ -16,7 +16,7 @@ RUN target="$(rustc -vV | sed -n 's/^host: //p')" \
 
 FROM scratch
 COPY --from=build /out/ /
-ENV PATH=/usr/local/bin KNOLL_RUNNER_PROGRAM=/usr/local/bin/knoll-runner
+ENV PATH=/usr/local/bin
 # Nobody in particular: neither the operator nor the copy of the runner into a pod's scratch volume needs more.
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/knoll"]

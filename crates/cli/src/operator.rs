@@ -144,6 +144,7 @@ async fn start(args: &Args, stop: &CancellationToken) -> Result<parts::Parts> {
         |repository: &str, version: &str| ToolImage { repository: repository.to_owned(), version: version.to_owned() };
     let platform = Platform {
         knoll_image: args.knoll_image.clone(),
+        runner: "knoll-runner",
         terraform: image(&args.terraform_image, &args.terraform_version),
         tofu: image(&args.tofu_image, &args.tofu_version),
         hub_url: url,

@@ -195,7 +195,7 @@ async fn an_operator_killed_after_any_write_of_an_atom_is_followed_to_the_same_e
         await_condition(definitions, manifest.name(), conditions::is_crd_established()).await.unwrap();
     }
     // Four lives at a time, until one comes to its end undisturbed; each write has its turn, or with less patience some.
-    let step = if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 1 } else { 2 };
+    let step = if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 1 } else { 3 };
     for first in (1..).step_by(4 * step) {
         assert!(first < 200, "an Atom's life takes no more writes than that");
         let lives = (0..4).map(|life| check(&home, &client, first + life * step));

@@ -232,7 +232,7 @@ async fn killed_at_any_phase_the_cluster_comes_back_and_every_run_ends_as_it_sho
 async fn many_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
     let world = World::start().await;
     let place = world.place("queue").await;
-    let names: Vec<String> = (0..often(12, 50)).map(|number| format!("r{number:02}")).collect();
+    let names: Vec<String> = (0..often(8, 50)).map(|number| format!("r{number:02}")).collect();
     let module = |name: &str| {
         format!(
             "resource \"terraform_data\" \"a\" {{ input = \"{name}\" }}\noutput \"last\" {{ value = terraform_data.a.output }}\n"
@@ -274,7 +274,7 @@ async fn many_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
 async fn many_workspaces_with_several_runs_each_all_end_with_the_right_state() {
     let world = World::start().await;
     let place = world.place("many").await;
-    let workspaces: Vec<String> = (0..often(6, 20)).map(|number| format!("w{number}")).collect();
+    let workspaces: Vec<String> = (0..often(4, 20)).map(|number| format!("w{number}")).collect();
     join_all(workspaces.iter().map(|name| place.workspace(name, json!({})))).await;
     let place = &place;
     let rounds = often(3, 5);

@@ -122,9 +122,9 @@ fn whoever_decides_second_is_told_who_was_first() {
     terminal.prints("decided already: Discard by");
 }
 
-/// How many runs in a row: ten, or a hundred for `cargo xtask test --thorough`.
+/// How many runs in a row: six, or a hundred for `cargo xtask test --thorough`.
 fn in_a_row() -> u32 {
-    if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 100 } else { 10 }
+    if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 100 } else { 6 }
 }
 
 /// The first and the last line of each are there, and between them all.

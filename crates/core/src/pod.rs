@@ -35,8 +35,10 @@ const LABEL_MAX: usize = 63;
 /// What the cluster gives to every pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Platform {
-    /// The image that has `knoll` in it.
+    /// The image that has Knoll in it.
     pub knoll_image: String,
+    /// The program in it that pods take their runner from: `knoll`, or what is nothing but the runner.
+    pub runner: &'static str,
     /// The images of terraform.
     pub terraform: ToolImage,
     /// The images of OpenTofu.
@@ -59,9 +61,10 @@ pub struct ToolImage {
 }
 
 /// Waits for the program, and becomes it. A shell that is the first process of a container ends only on signals that it
-/// asked for, and not every `sleep` knows fractions.
+/// asked for, and not every `sleep` knows fractions. Where there is much to do, it looks less often.
 const ONCE_INSTALLED: &str = r#"trap 'exit 143' INT TERM
-until [ -x "$0" ]; do sleep 0.02 2>/dev/null || sleep 1; done
+pause=0.02
+until [ -x "$0" ]; do sleep $pause 2>/dev/null || sleep 1; pause=0.1; done
 exec "$0" "$@""#;
 
 /// A folder of providers that runs share.
@@ -209,7 +212,7 @@ fn install(settings: &PodSettings, platform: &Platform) -> Result<Container, Pod
     Ok(Container {
         name: names::pod::INSTALL_CONTAINER.to_owned(),
         image: Some(platform.knoll_image.clone()),
-        command: Some(words(["knoll", "runner", "install", names::pod::BIN_PATH])),
+        command: Some(words([platform.runner, "runner", "install", names::pod::BIN_PATH])),
         volume_mounts: Some(vec![mount(names::pod::VOLUME, names::pod::VOLUME_PATH)]),
         security_context: settings.container_security_context()?,
         ..Container::default()

@@ -13,13 +13,10 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Step {
-    /// Put the runner into a folder that the pod's containers share.
+    /// Put this program into a folder that the pod's containers share.
     Install {
         /// The folder.
         folder: PathBuf,
-        /// The program to put there [default: this one]
-        #[arg(long, env = "KNOLL_RUNNER_PROGRAM", value_name = "FILE")]
-        program: Option<PathBuf>,
     },
     /// Run a hook in an image of its own, when its turn has come.
     Hook {
@@ -33,7 +30,7 @@ impl Args {
     #[must_use]
     pub fn run(self) -> ExitCode {
         match self.command {
-            Some(Step::Install { folder, program }) => match crate::install(&folder, program.as_deref()) {
+            Some(Step::Install { folder }) => match crate::install(&folder) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => fail(&format!("cannot install into `{}`", folder.display()), Some(&error)),
             },

@@ -4,12 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::{fs, io};
 
-/// Puts the runner into `folder` as `knoll`, in one step: as a hard link where that is possible, else as a copy. It is that
-/// `program`, or this one.
+/// Puts this program into `folder` as `knoll`, in one step: as a hard link where that is possible, else as a copy.
 ///
 /// # Errors
 /// When the folder cannot be written.
-pub fn install(folder: &Path, program: Option<&Path>) -> io::Result<()> {
+pub fn install(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let target = folder.join("knoll");
     let part = folder.join(".knoll");
@@ -17,11 +16,11 @@ pub fn install(folder: &Path, program: Option<&Path>) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let program = program.map_or_else(std::env::current_exe, |program| Ok(program.to_owned()))?;
+    let own = std::env::current_exe()?;
     // A link shares its mode with the original, so it serves only where that can be run by everybody already.
-    let runnable = fs::metadata(&program)?.permissions().mode() & 0o555 == 0o555;
-    if !runnable || fs::hard_link(&program, &part).is_err() {
-        fs::copy(&program, &part)?;
+    let runnable = fs::metadata(&own)?.permissions().mode() & 0o555 == 0o555;
+    if !runnable || fs::hard_link(&own, &part).is_err() {
+        fs::copy(&own, &part)?;
         fs::set_permissions(&part, fs::Permissions::from_mode(0o755))?;
     }
     // Others wait for it, and must not call a half of it.
@@ -38,15 +37,10 @@ mod tests {
     fn the_executable_is_there_and_can_be_run_also_twice() {
         let folder = tempfile::tempdir().unwrap();
         let bin = folder.path().join("a/bin");
-        install(&bin, None).unwrap();
-        install(&bin, None).unwrap();
+        install(&bin).unwrap();
+        install(&bin).unwrap();
         let meta = fs::metadata(bin.join("knoll")).unwrap();
         assert_eq!(meta.len(), fs::metadata(std::env::current_exe().unwrap()).unwrap().len());
         assert_eq!(meta.permissions().mode() & 0o555, 0o555);
-        let other = folder.path().join("other");
-        fs::write(&other, "#!/bin/sh\n").unwrap();
-        install(&bin, Some(&other)).unwrap();
-        assert_eq!(fs::read(bin.join("knoll")).unwrap(), fs::read(other).unwrap());
-        assert_eq!(fs::metadata(bin.join("knoll")).unwrap().permissions().mode() & 0o555, 0o555);
     }
 }

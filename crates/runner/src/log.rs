@@ -1,6 +1,6 @@
 //! Brings the run's log to the hub, while the run goes on.
 //!
-//! Pieces are sent when there is enough of them or when a second has passed, so that a short run needs one request and a
+//! Pieces are sent when there is enough of them or when two seconds have passed, so that a short run needs one request and a
 //! long one can be followed. A log that the hub does not take never fails a run.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::hub::{self, Hub};
 /// What is sent at once, at most.
 const PIECE: usize = 256 * 1024;
 /// How long printed text may wait for more.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The run's log. Cheap to clone.
 #[derive(Clone)]

@@ -1,5 +1,5 @@
-//! `knoll-runner`: the runner alone. Knoll's image names it in `KNOLL_RUNNER_PROGRAM`, so that pods get it rather than all
-//! of Knoll: it is a fraction of the size, and each pod has its own copy.
+//! `knoll-runner`: the runner alone. It is in Knoll's image, so that pods get it rather than all of Knoll: it is a fraction
+//! of the size, and each pod has its own copy.
 
 use std::process::ExitCode;
 

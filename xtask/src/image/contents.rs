@@ -29,7 +29,7 @@ pub fn knoll(name: &str, programs: &Path) -> Image {
         entries,
         entrypoint: vec!["/usr/local/bin/knoll".to_owned()],
         user: NOBODY.to_owned(),
-        environment: vec![SEARCH_PATH.to_owned(), format!("KNOLL_RUNNER_PROGRAM=/usr/local/bin/{}", PROGRAMS[1])],
+        environment: vec![SEARCH_PATH.to_owned()],
         folder: "/".to_owned(),
         ..Image::default()
     }

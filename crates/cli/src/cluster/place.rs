@@ -53,6 +53,8 @@ pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToke
     let image = |name: &str| ToolImage { repository: name.to_owned(), version: HOST.to_owned() };
     let platform = Platform {
         knoll_image: format!("knoll:{HOST}"),
+        // This program, in which everything is.
+        runner: "knoll",
         terraform: image("terraform"),
         tofu: image("tofu"),
         hub_url: format!("https://{}", hub.addr),

@@ -11,7 +11,6 @@ use anyhow::Result;
 use futures::SinkExt;
 use k8s_openapi::api::core::v1::Pod;
 use knoll_api::names::{condition, pod as names};
-use knoll_api::run::StepName;
 use kube::Api;
 use kube::api::{AttachParams, TerminalSize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -116,9 +115,9 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
 }
 
 async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keyboard) -> Result<Broken> {
-    let begun = stage.watched.now().status().steps.iter().any(|step| step.name != StepName::Setup);
-    let behind = begun || stage.printed > 0;
-    let before = if behind { logs::until_now(pods, &stage.pod).await? } else { Vec::new() };
+    // Nobody's word says whether it has begun: it may have, in this very moment, because another client was there or none
+    // came in time.
+    let before = printed(stage, pods).await?;
     let params = AttachParams {
         container: Some(names::CONTAINER.to_owned()),
         stdin: true,
@@ -144,12 +143,9 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
         }
     });
     let mut closed = false;
-    let mut joint = Joint::default();
-    if behind {
-        let after = logs::until_now(pods, &stage.pod).await?;
-        print(after.get(stage.printed..).unwrap_or_default(), &mut stage.printed);
-        joint.between = after.get(before.len()..).unwrap_or_default().to_vec();
-    }
+    let after = printed(stage, pods).await?;
+    print(after.get(stage.printed..).unwrap_or_default(), &mut stage.printed);
+    let mut joint = Joint { between: after.get(before.len()..).unwrap_or_default().to_vec(), ..Joint::default() };
     let mut resizes = signal(SignalKind::window_change())?;
     let mut view = stage.watched.view();
     let mut nudges = tokio::time::interval(Duration::from_millis(300));
@@ -157,7 +153,7 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
     let (columns, rows) = keys::size();
     sizes.send(TerminalSize { width: columns, height: rows }).await?;
     // The runner begins when it notices the client; a size that it missed is told again until it does.
-    let mut noticed = behind;
+    let mut noticed = stage.printed > 0;
     let mut narrower = false;
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -221,6 +217,15 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
                 }
             },
         }
+    }
+}
+
+/// What the pod has printed until now. One that started under our eyes, and that its node does not know of yet, waits for
+/// us and has printed nothing.
+async fn printed(stage: &Stage<'_>, pods: &Api<Pod>) -> Result<Vec<u8>, kube::Error> {
+    match logs::until_now(pods, &stage.pod).await {
+        Err(kube::Error::Api(_)) if !stage.late => Ok(Vec::new()),
+        log => log,
     }
 }
 

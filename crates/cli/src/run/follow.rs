@@ -45,6 +45,7 @@ pub async fn follow(place: &Place, run: Run) -> Result<Outcome> {
     let name = run.name_any();
     let attached = run.spec.attach && keys::is_attended();
     let interactive = spec::is_interactive(&run.spec);
+    let earlier = run.status.as_ref().and_then(|status| status.pod_name.clone());
     let mut watched = Watched::start(place.api(), run);
     let mut signals = Signals::listen()?;
     let mut presses = Presses::default();
@@ -66,6 +67,7 @@ pub async fn follow(place: &Place, run: Run) -> Result<Outcome> {
             let mut stage = Stage {
                 place,
                 run: &name,
+                late: earlier.as_ref() == Some(&pod),
                 pod,
                 printed: 0,
                 watched: &mut watched,

@@ -30,6 +30,8 @@ pub struct Stage<'a> {
     pub run: &'a str,
     /// The pod's name.
     pub pod: String,
+    /// Whether it was there before we came.
+    pub late: bool,
     /// How many bytes of it were printed.
     pub printed: usize,
     /// The run.

@@ -12,6 +12,7 @@ fn platform() -> Platform {
     let image = |repository: &str, version: &str| ToolImage { repository: repository.into(), version: version.into() };
     Platform {
         knoll_image: "knoll:1".to_owned(),
+        runner: "knoll-runner",
         terraform: image("terraform", "1.11.4"),
         tofu: image("tofu", "1.10.0"),
         hub_url: "https://hub:8443".to_owned(),
@@ -53,7 +54,7 @@ fn the_pod_is_the_one_that_the_runner_expects() {
             "containers": [{
                 "name": "knoll",
                 "image": "knoll:1",
-                "command": ["knoll", "runner", "install", "/knoll/bin"],
+                "command": ["knoll-runner", "runner", "install", "/knoll/bin"],
                 "volumeMounts": [{"name": "knoll", "mountPath": "/knoll"}],
             }, {
                 "name": "runner",

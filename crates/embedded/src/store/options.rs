@@ -28,8 +28,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            cache_bytes: 32 << 20,
-            recent_bytes: 8 << 20,
+            cache_bytes: 8 << 20,
+            recent_bytes: 4 << 20,
             keep_for: Duration::from_secs(5 * 60),
             keep_revisions: 100_000,
             keep_bytes: 256 << 20,

@@ -173,6 +173,7 @@ impl Operator {
             namespace,
             platform: Platform {
                 knoll_image: "knoll".to_owned(),
+                runner: "knoll",
                 terraform: image("terraform"),
                 tofu: image("tofu"),
                 hub_url: "https://hub".to_owned(),
