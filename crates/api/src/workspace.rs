@@ -49,7 +49,7 @@ pub struct WorkspaceSpec {
         "write a full version such as 1.11.4",
     ))]
     pub version: Option<String>,
-    /// The image of the pods, instead of the one that `tool` and `version` name.
+    /// The image of the pods, instead of the one that `tool` and `version` name. It has the tool and `/bin/sh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub image: Option<String>,

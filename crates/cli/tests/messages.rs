@@ -254,6 +254,9 @@ fn old_cluster() -> std::net::SocketAddr {
             let body = body.to_string();
             let head = format!("content-type: application/json\r\nconnection: close\r\ncontent-length: {}", body.len());
             write!(stream, "HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}").unwrap();
+            // What the client has not sent yet must not cut it off from the answer.
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
         }
     });
     address
