@@ -34,6 +34,8 @@ const STOPPED: i32 = 130;
 const CHANGES: i32 = 2;
 /// The exit code of a process that was ended by SIGKILL, as a shell has it.
 const KILLED: i32 = 137;
+/// By how many percent terraform's memory may grow before it looks for garbage, where it is alone.
+const LONG_LEASH: &str = "400";
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// All that the steps of a run work with.
@@ -189,6 +191,19 @@ impl Steps {
         result
     }
 
+    /// Terraform as it starts next.
+    ///
+    /// A program of Go looks for garbage each time its memory has doubled, which is a third of all that a small run
+    /// takes. Providers would inherit a longer leash, and theirs is the memory that counts; without any there is no
+    /// lock file, and terraform alone stays small.
+    fn terraform(&self) -> Program {
+        let mut program = self.program.clone();
+        if !self.folders.lock_file().exists() {
+            program.env.entry("GOGC".into()).or_insert_with(|| LONG_LEASH.into());
+        }
+        program
+    }
+
     async fn init(&self, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
         let input = if self.is_quiet(StepName::Init) { "-input=false".into() } else { self.input() };
         let mut args = vec!["init".into(), input];
@@ -263,7 +278,7 @@ impl Steps {
         self.reporter.planned(PlanSummary { digest: Some(digest.clone()), changes, ..PlanSummary::default() });
         let mut planned = Planned { digest, changes, summary: None };
         if changes {
-            let summary = summarize(self.program.clone(), self.folders.clone(), planned.digest.clone());
+            let summary = summarize(self.terraform(), self.folders.clone(), planned.digest.clone());
             let (reporter, console) = (Arc::clone(&self.reporter), self.console.clone());
             planned.summary = Some(tokio::spawn(async move {
                 match summary.await {
@@ -327,7 +342,7 @@ impl Steps {
     async fn command(&self, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
         let command = self.job.command.as_deref().unwrap_or_default();
         let initialises = command == "init";
-        let mut program = self.program.clone();
+        let mut program = self.terraform();
         if command == "sh" {
             program.file = "sh".into();
             program.stops = Stops::Together;
@@ -374,7 +389,7 @@ impl Steps {
 
     /// Runs terraform with `args`, as often as the step may be tried, until it ends with one of the `good` codes.
     async fn attempts(&self, step: StepName, args: &[OsString], good: &[i32]) -> Result<Ended, Failure> {
-        let mut program = self.program.clone();
+        let mut program = self.terraform();
         program.args.extend_from_slice(args);
         // An apply that failed may have done half of its work: its plan is stale.
         let most = if step == StepName::Apply { 1 } else { self.job.retry.get(&step).copied().unwrap_or(1) };

@@ -1,6 +1,7 @@
 //! The node: containerd, kubelet and kube-proxy, with everything that they write inside the cluster's folder.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::bail;
@@ -219,11 +220,19 @@ fn kubelet_config(place: &Place, record: &Record) -> anyhow::Result<Value> {
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%"},
     });
+    // Without an address of a DNS server the kubelet complains of it in an event for every pod, several times.
+    config["clusterDNS"] = name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default()).into();
     // Since 1.35 a kubelet refuses the older kind of cgroups unless it is told to; the setting is known since 1.31.
     if KubeVersion::parse(&record.kube_version)?.minor >= 31 {
         config["failCgroupV1"] = false.into();
     }
     Ok(config)
+}
+
+/// The name servers of this machine that pods can reach too.
+fn name_servers(resolver: &str) -> Vec<String> {
+    let servers = resolver.lines().filter_map(|line| line.strip_prefix("nameserver")?.trim().parse::<IpAddr>().ok());
+    servers.filter(|server| !server.is_loopback()).map(|server| server.to_string()).collect()
 }
 
 fn proxy_config(place: &Place, record: &Record) -> anyhow::Result<Value> {
@@ -257,4 +266,15 @@ pub fn remove(place: &Place, record: &Record, tools: &Tools) -> anyhow::Result<(
         fs::remove_dir_all(&addresses)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_are_given_the_name_servers_that_they_can_reach() {
+        let resolver = "# nameserver 9.9.9.9\nsearch a.b\nnameserver 127.0.0.53\nnameserver 10.0.0.2\nnameserver fe80::1%eth0\n";
+        assert_eq!(name_servers(resolver), ["10.0.0.2"]);
+    }
 }
