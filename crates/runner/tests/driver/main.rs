@@ -364,3 +364,16 @@ async fn a_module_that_declares_a_backend_uses_the_hub_all_the_same() {
     assert_eq!(hub.run().await.code, 0, "{}", hub.log());
     assert_eq!(hub.resources(), ["a", "b", "c"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_terraform_that_is_alone_may_keep_its_garbage() {
+    let lock_file = "provider \"example.org/acme/thing\" {\n  version = \"3.2.4\"\n}\n".to_owned();
+    for (lock_file, leash) in [(None, "400"), (Some(lock_file), "as it was")] {
+        let args = vec!["-c".to_owned(), "echo leash: ${GOGC-as it was}".to_owned()];
+        let steps = [StepName::Setup, StepName::Command];
+        let asked = Job { command: Some("sh".into()), args, lock_file, ..job(Operation::Command, &steps) };
+        let hub = Hub::start(asked, &[("main.tf", THREE)], None, None).await;
+        assert_eq!(hub.run().await.code, 0, "{}", hub.log());
+        assert!(hub.log().contains(&format!("leash: {leash}\n")), "{}", hub.log());
+    }
+}
