@@ -56,9 +56,8 @@ enum Bench {
 /// Measures.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // The program of the image is the one that is measured everywhere.
-    let built = phase("building knoll and its benchmarks", || {
-        image::build_static(&["knoll", "knoll-runner", "knoll-bench"], false)
-    })?;
+    let built =
+        phase("building knoll and its benchmarks", || image::build_release(&["knoll", "knoll-runner", "knoll-bench"]))?;
     match &arguments.bench {
         Bench::Api { rest } => api(&built, rest),
         Bench::Stacks { rest } => {

@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
+use crate::build::{building, folder};
 use crate::cluster::{Place, Up, down};
-use crate::progress::{built, command, phase, status};
+use crate::progress::{phase, status};
 
 /// The cluster that is compared with: one of its own, so that nothing but the suite writes to it.
 const NAME: &str = "conformance";
@@ -18,7 +19,7 @@ pub struct Arguments {
 
 /// Builds the suite and runs it.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    phase("building the suite", || command(&["build", "--workspace", "--bin", "knoll-conformance"]))?;
+    phase("building the suite", || status(building("build")?.args(["--workspace", "--bin", "knoll-conformance"])))?;
     compare(&arguments.rest)
 }
 
@@ -32,7 +33,7 @@ pub fn compare(rest: &[String]) -> anyhow::Result<()> {
         Up { unscheduled: true, ..Up::default() }.run(&place)
     })?;
     let compared = phase("comparing the embedded API server with kube-apiserver", || {
-        let mut suite = Command::new(built()?.join("knoll-conformance"));
+        let mut suite = Command::new(folder("debug")?.join("knoll-conformance"));
         status(suite.arg("--kubeconfig").arg(place.kubeconfig()).args(rest))
     });
     down(&place, true)?;

@@ -11,9 +11,10 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+use crate::build::{self, building};
 use crate::cluster::{self, Place, Runtime};
 use crate::needs;
-use crate::progress::{cargo, phase, root, status};
+use crate::progress::{phase, status};
 
 use archive::Image;
 
@@ -23,9 +24,6 @@ const BOX_IMAGE: &str = "knoll/box:1";
 /// Which images, and where they go.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Builds Knoll quickly rather than to be quick
-    #[arg(long)]
-    dev: bool,
     /// Also the image of OpenTofu, which is built from source once (3 minutes)
     #[arg(long)]
     tofu: bool,
@@ -42,19 +40,10 @@ pub fn tofu() -> Option<String> {
     tofu::built().ok().flatten().map(|path| path.to_string_lossy().into_owned())
 }
 
-/// Builds the images quickly and loads them into a node.
-pub fn load_for_tests(place: &Place) -> anyhow::Result<()> {
-    run(&into(place))
-}
-
 /// Loads images with the programs in this folder, which are built already, into a node.
 pub fn load_built(place: &Place, programs: &Path) -> anyhow::Result<()> {
-    make(&into(place), Some(programs))
-}
-
-fn into(place: &Place) -> Arguments {
     let name = (place.name != cluster::DEFAULT_NAME).then(|| place.name.clone());
-    Arguments { dev: true, tofu: false, load: true, name }
+    make(&Arguments { tofu: false, load: true, name }, Some(programs))
 }
 
 /// Builds the images and loads them.
@@ -70,7 +59,7 @@ fn make(arguments: &Arguments, built: Option<&Path>) -> anyhow::Result<()> {
     }
     let busybox = cluster::busybox()
         .context("a static busybox is needed for the shell of the images: install the package `busybox-static`")?;
-    let folder = target().join("images");
+    let folder = build::target().join("images");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
 
     let publish = |image: &Image| {
@@ -95,7 +84,7 @@ fn make(arguments: &Arguments, built: Option<&Path>) -> anyhow::Result<()> {
     }
     let programs = match built {
         Some(built) => built.to_owned(),
-        None => phase("building a static knoll", || build_static(&contents::PROGRAMS, arguments.dev))?,
+        None => phase("building a static knoll", || build_release(&contents::PROGRAMS))?,
     };
     for program in contents::PROGRAMS {
         elf::check_static(&programs.join(program))?;
@@ -116,36 +105,12 @@ pub fn pause(name: &str, busybox: &Path) -> Image {
     contents::pause(name, busybox)
 }
 
-/// Builds the programs of these packages as an image needs them, and tells in which folder they are.
-pub fn build_static(packages: &[&str], dev: bool) -> anyhow::Result<PathBuf> {
-    let host = host()?;
-    if !host.contains("linux") {
-        bail!("images are for Linux, and this machine is {host}: build with the Dockerfile instead");
-    }
-    let mut build = cargo();
-    build.args(["build", "--bins", "--target", &host]);
-    build.args(packages.iter().flat_map(|package| ["--package", package]));
-    if !dev {
-        build.arg("--release");
-    }
-    // With a target of its own the flags reach what runs in the image, and not what runs during the build.
-    build.env("RUSTFLAGS", "-C target-feature=+crt-static").env_remove("CARGO_ENCODED_RUSTFLAGS");
+/// Builds the programs of these packages to be quick, and tells in which folder they are.
+pub fn build_release(packages: &[&str]) -> anyhow::Result<PathBuf> {
+    let mut build = building("build")?;
+    build.args(["--release", "--bins"]).args(packages.iter().flat_map(|package| ["--package", package]));
     status(&mut build)?;
-    Ok(target().join(&host).join(if dev { "debug" } else { "release" }))
-}
-
-/// The platform that this machine's compiler builds for.
-fn host() -> anyhow::Result<String> {
-    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
-    let output = Command::new(rustc).arg("-vV").output().context("cannot start rustc")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let host = text.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not name its host")?;
-    Ok(host.to_owned())
-}
-
-/// The folder that cargo builds into.
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
+    build::folder("release")
 }
 
 fn version_of_terraform(terraform: &Path) -> anyhow::Result<String> {

@@ -1,6 +1,7 @@
 //! The tasks of this repository: `cargo xtask <task>`.
 
 mod bench;
+mod build;
 mod cluster;
 mod conformance;
 mod image;
@@ -66,16 +67,14 @@ fn main() -> std::process::ExitCode {
 fn demo() -> anyhow::Result<()> {
     let tool = needs::terraform()?;
     progress::phase("building knoll", || {
-        progress::command(&["build", "--package", "knoll", "--bin", "knoll", "--example", "demo"])
+        progress::status(build::building("build")?.args(["--package", "knoll", "--bin", "knoll", "--example", "demo"]))
     })?;
-    let folder = progress::built()?;
+    let folder = build::folder("debug")?;
     progress::status(std::process::Command::new(folder.join("examples/demo")).arg(folder.join("knoll")).arg(tool))
 }
 
 fn generate(check: bool) -> anyhow::Result<()> {
-    let mut words = vec!["run", "--package", "knoll", "--example", "generate", "--"];
-    if check {
-        words.push("--check");
-    }
-    progress::command(&words)
+    let mut generate = build::building("run")?;
+    generate.args(["--package", "knoll", "--example", "generate", "--"]).args(check.then_some("--check"));
+    progress::status(&mut generate)
 }

@@ -51,9 +51,3 @@ pub fn cargo() -> Command {
     command.current_dir(root());
     command
 }
-
-/// The folder that cargo builds into: this task lies in it too.
-pub fn built() -> anyhow::Result<PathBuf> {
-    let here = std::env::current_exe().context("cannot find this program's own file")?;
-    here.parent().map(Path::to_owned).context("a program lies in a folder")
-}

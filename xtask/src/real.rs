@@ -5,9 +5,10 @@ use std::process::Command;
 
 use anyhow::bail;
 
+use crate::build;
 use crate::cluster::{Place, Up, down, node_possible};
 use crate::image;
-use crate::progress::{built, phase, status};
+use crate::progress::{phase, status};
 use crate::suite::{self, Program};
 
 /// The programs that run on any cluster: those of the package `e2e`, and these.
@@ -21,8 +22,8 @@ const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
 /// A node on two cores has enough to do with two.
 const LANES: usize = 2;
 
-/// Runs them, or says that nothing can run them here. A machine for CI must be able to.
-pub fn run(programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<()> {
+/// Runs them, or says that nothing can run them here; how many have passed. A machine for CI must be able to.
+pub fn run(programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<usize> {
     let runs_anywhere = |name: &str| name.starts_with("e2e ") && name != "e2e (lib)" || PROGRAMS.contains(&name);
     let programs: Vec<Program> = programs.iter().filter(|program| runs_anywhere(&program.name)).cloned().collect();
     if let Err(why) = node_possible() {
@@ -31,7 +32,7 @@ pub fn run(programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<()
             bail!("{count} tests need a real cluster, and CI must run them: {why}");
         }
         println!("==> NOT RUN: {count} tests on a real cluster: {why}");
-        return Ok(());
+        return Ok(0);
     }
     let place = Place::of(None)?;
     let ran = place.kubeconfig().exists();
@@ -44,17 +45,17 @@ pub fn run(programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<()
     tested
 }
 
-fn on(place: &Place, programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<()> {
-    phase("loading images", || image::load_for_tests(place))?;
-    install(&built()?.join("knoll"), place)?;
+fn on(place: &Place, programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<usize> {
+    let built = build::folder("debug")?;
+    phase("loading images", || image::load_built(place, &built))?;
+    install(&built.join("knoll"), place)?;
     let kubeconfig = place.kubeconfig();
     let kubeconfig = kubeconfig.to_string_lossy();
     let settings = [settings, &[("KNOLL_E2E", "real"), ("KNOLL_E2E_KUBECONFIG", &kubeconfig)]].concat();
     phase("tests on the real cluster", || {
         let (alone, beside): (Vec<Program>, Vec<Program>) =
             programs.iter().cloned().partition(|program| ALONE.contains(&program.name.as_str()));
-        suite::run_in(LANES, &beside, &settings, &WITHOUT)?;
-        suite::run_in(1, &alone, &settings, &WITHOUT)
+        Ok(suite::run_in(LANES, &beside, &settings, &WITHOUT)? + suite::run_in(1, &alone, &settings, &WITHOUT)?)
     })
 }
 

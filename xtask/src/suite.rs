@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::progress::{built, cargo};
+use crate::build::{building, folder};
 
 /// Most programs wait for others more than they compute.
 const LANES_A_CORE: usize = 2;
@@ -27,8 +28,8 @@ pub struct Program {
 
 /// Builds the tests that `cargo test` with these words would run, and tells which programs they are.
 pub fn build(words: &[&str]) -> anyhow::Result<Vec<Program>> {
-    let mut command = cargo();
-    command.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]).args(words);
+    let mut command = building("test")?;
+    command.args(["--no-run", "--message-format", "json-render-diagnostics"]).args(words);
     let output = command.stderr(Stdio::inherit()).output().context("cannot start `cargo`")?;
     if !output.status.success() {
         bail!("the tests do not build");
@@ -51,20 +52,22 @@ fn program(line: &str) -> Option<Program> {
     Some(Program { name, executable: executable.into(), folder: folder.to_owned() })
 }
 
-/// Runs the programs, some more at once than there are cores. Fails when one fails, after all have run.
-pub fn run(programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<()> {
+/// Runs the programs, some more at once than there are cores; how many tests have passed. Fails when one fails, after
+/// all have run.
+pub fn run(programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<usize> {
     let lanes = LANES_A_CORE * std::thread::available_parallelism().map_or(2, usize::from);
     run_in(lanes, programs, settings, words)
 }
 
 /// Runs the programs, so many at once.
-pub fn run_in(lanes: usize, programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<()> {
-    let memory = built()?.join("test-times.json");
+pub fn run_in(lanes: usize, programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<usize> {
+    let memory = folder("debug")?.join("test-times.json");
     let known: BTreeMap<String, f64> =
         std::fs::read(&memory).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     let waiting = Mutex::new(slowest_first(programs, &known));
     let times = Mutex::new(known.clone());
     let failed = Mutex::new(Vec::new());
+    let passed = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..lanes {
             scope.spawn(|| {
@@ -75,8 +78,9 @@ pub fn run_in(lanes: usize, programs: &[Program], settings: &[(&str, &str)], wor
                     let result = start(&program, settings, words);
                     let took = begun.elapsed();
                     locked(&times).insert(program.name.clone(), took.as_secs_f64());
-                    if let Some(output) = told(&program.name, took, result) {
-                        locked(&failed).push((program.name, output));
+                    match told(&program.name, took, result) {
+                        Ok(count) => drop(passed.fetch_add(count, Ordering::Relaxed)),
+                        Err(output) => locked(&failed).push((program.name, output)),
                     }
                 }
             });
@@ -92,7 +96,7 @@ pub fn run_in(lanes: usize, programs: &[Program], settings: &[(&str, &str)], wor
         let names: Vec<&str> = failed.iter().map(|(name, _)| name.as_str()).collect();
         bail!("{} of {} test programs failed: {}", names.len(), programs.len(), names.join(", "));
     }
-    Ok(())
+    Ok(passed.into_inner())
 }
 
 /// How many tests the programs have, with these words.
@@ -129,29 +133,30 @@ fn start(program: &Program, settings: &[(&str, &str)], words: &[&str]) -> std::i
         .output()
 }
 
-/// Shows how a program ended; what it wrote, if it failed.
-fn told(name: &str, took: Duration, result: std::io::Result<Output>) -> Option<String> {
+/// Shows how a program ended: how many of its tests passed, or what it wrote if it failed.
+fn told(name: &str, took: Duration, result: std::io::Result<Output>) -> Result<usize, String> {
     let seconds = took.as_secs_f64();
     match result {
         Ok(output) if output.status.success() => {
-            println!("    ok      {seconds:>6.1} s  {name}: {}", passed(&String::from_utf8_lossy(&output.stdout)));
-            None
+            let passed = passed(&String::from_utf8_lossy(&output.stdout));
+            println!("    ok      {seconds:>6.1} s  {name}: {passed} passed");
+            Ok(passed)
         }
         Ok(output) => {
             println!("    FAILED  {seconds:>6.1} s  {name}");
-            Some(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
+            Err(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
         }
         Err(error) => {
             println!("    FAILED  {seconds:>6.1} s  {name}");
-            Some(format!("cannot start it: {error}"))
+            Err(format!("cannot start it: {error}"))
         }
     }
 }
 
-/// What the summary of a test program says: `12 passed`.
-fn passed(output: &str) -> &str {
-    let summary = output.lines().rev().find_map(|line| line.strip_prefix("test result: ok. "));
-    summary.and_then(|summary| summary.split(';').next()).unwrap_or("no tests")
+/// How many tests have passed, by the summaries of test programs.
+pub fn passed(output: &str) -> usize {
+    let summaries = output.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+    summaries.filter_map(|summary| summary.split(' ').next()?.parse::<usize>().ok()).sum()
 }
 
 #[cfg(test)]
@@ -184,7 +189,8 @@ mod tests {
     #[test]
     fn the_summary_is_read_from_the_output() {
         let output = "running 2 tests\n..\ntest result: ok. 2 passed; 0 failed; 0 ignored\n\n";
-        assert_eq!(passed(output), "2 passed");
-        assert_eq!(passed(""), "no tests");
+        assert_eq!(passed(output), 2);
+        assert_eq!(passed(&output.repeat(3)), 6);
+        assert_eq!(passed(""), 0);
     }
 }

@@ -1,8 +1,11 @@
 //! `cargo xtask test`: every check and every test, the quick ones first.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::progress::{built, cargo, command, phase, status};
+use anyhow::bail;
+
+use crate::build::{building, folder};
+use crate::progress::{cargo, command, phase, status};
 use crate::{conformance, needs, real, suite, tidy};
 
 /// What to leave out.
@@ -23,17 +26,31 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     phase("house rules", tidy::run)?;
     phase("clippy", || command(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     let programs = phase("building the tests", || suite::build(&["--workspace"]))?;
-    phase("generated files are current", || status(Command::new(built()?.join("examples/generate")).arg("--check")))?;
+    phase("generated files are current", || {
+        status(Command::new(folder("debug")?.join("examples/generate")).arg("--check"))
+    })?;
     let settings: &[(&str, &str)] = if arguments.thorough { &[("KNOLL_TEST_THOROUGH", "1")] } else { &[] };
-    phase("tests", || suite::run(&programs, settings, &[]))?;
+    let mut passed = phase("tests", || suite::run(&programs, settings, &[]))?;
     if !arguments.embedded {
         conformance::compare(&[])?;
-        real::run(&programs, settings)?;
+        passed += real::run(&programs, settings)?;
     }
-    phase("examples in the documentation", || command(&["test", "--workspace", "--doc", "--quiet"]))?;
+    passed += phase("examples in the documentation", examples)?;
     phase("documentation", || {
         let mut docs = cargo();
         docs.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
         status(&mut docs)
-    })
+    })?;
+    println!("\n{passed} passed, 0 failed");
+    Ok(())
+}
+
+/// Runs the examples in the documentation; how many have passed.
+fn examples() -> anyhow::Result<usize> {
+    let output = building("test")?.args(["--workspace", "--doc", "--quiet"]).stderr(Stdio::inherit()).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        bail!("one of them does not work\n{text}");
+    }
+    Ok(suite::passed(&text))
 }

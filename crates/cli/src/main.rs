@@ -28,11 +28,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, FromArgMatches};
+use nix::sys::signal::SigSet;
 
 use cli::{Cli, Command};
 use connect::Connection;
 
 fn main() -> ExitCode {
+    // Whoever starts us may have blocked signals for reasons of its own, and everything that we start would inherit it.
+    let _ = SigSet::empty().thread_set_mask();
     // Every container of the embedded node starts through here: nothing else may cost it time.
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == "shim") {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -97,6 +97,21 @@ fn run(name: &str, source: &str) -> String {
 }
 
 const WORKSPACE: &str = "apiVersion: knoll.dev/v1alpha1\nkind: Workspace\nmetadata: {name: w}\nspec: {}\n";
+
+/// `perf record` starts programs like that, and a runner that never hears of a terminal's size waits for its client in
+/// vain.
+#[cfg(target_os = "linux")]
+#[test]
+fn signals_that_are_blocked_where_it_is_started_reach_the_cluster() {
+    let knoll = Knoll::new();
+    let resize = SigSet::from(Signal::SIGWINCH);
+    resize.thread_block().unwrap();
+    knoll.up();
+    resize.thread_unblock().unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", knoll.pid())).unwrap();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    assert_eq!(u64::from_str_radix(blocked.trim(), 16), Ok(0));
+}
 
 #[test]
 fn up_status_down() {

@@ -274,7 +274,8 @@ mod tests {
 
     #[test]
     fn pods_are_given_the_name_servers_that_they_can_reach() {
-        let resolver = "# nameserver 9.9.9.9\nsearch a.b\nnameserver 127.0.0.53\nnameserver 10.0.0.2\nnameserver fe80::1%eth0\n";
+        let resolver =
+            "# nameserver 9.9.9.9\nsearch a.b\nnameserver 127.0.0.53\nnameserver 10.0.0.2\nnameserver fe80::1%eth0\n";
         assert_eq!(name_servers(resolver), ["10.0.0.2"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The store of the embedded API server: keys and values with a history, in one durable file.
+//! The store of the embedded API server: keys and values with a history, in a durable file and its journal.
 //!
 //! It is to the embedded API server what etcd is to a cluster's. Every write gets the next number of
 //! one global count, its revision. A list can be read as of a past revision, so that its pages fit together,
@@ -31,11 +31,13 @@
 //! Keys are bytes in their own order, so a prefix is a range.
 //!
 //! # Durability
-//! Commits use redb's one-phase mode with checksums: the new pages, the commit slot and the switch to it are
-//! written, then one fsync makes them durable together. A crash before the fsync may leave any part of them. On
-//! opening, redb takes the newer slot only when the checksums of every page it reaches are right, otherwise the
-//! slot before, whose pages no later commit has touched. The two-phase mode would cost a second fsync a commit,
-//! and guards against a local attacker who forges checksums; who can do that to this file already owns it.
+//! A commit is one record in the journal, and one fsync of it. The tables get it too, but not durably: redb makes
+//! them so when the journal is full, in its one-phase mode with checksums. The new pages, the commit slot and the
+//! switch to it are written, then one fsync makes them durable together. A crash before the fsync may leave any part
+//! of them. On opening, redb takes the newer slot only when the checksums of every page it reaches are right,
+//! otherwise the slot before, whose pages no later commit has touched; and what the journal has after that is done
+//! again. The two-phase mode would cost a second fsync, and guards against a local attacker who forges checksums; who
+//! can do that to this file already owns it.
 //!
 //! When a commit fails the store takes no more writes until it is opened again: after a failed
 //! fsync nobody knows what the disk holds.
@@ -43,6 +45,7 @@
 mod apply;
 mod error;
 mod file;
+mod journal;
 mod live;
 mod options;
 mod record;
@@ -189,24 +192,28 @@ impl Store {
     /// A store in memory that ends with the process.
     pub fn memory() -> Store {
         let options = Options { cache_bytes: 4 << 20, ..Options::default() };
-        Store::with_backend(redb::backends::InMemoryBackend::new(), options).unwrap_or_else(|why| {
+        Store::with_backend(redb::backends::InMemoryBackend::new(), None, options).unwrap_or_else(|why| {
             // Only a machine that can start no thread gets here. Its store answers everything with why.
             let shared = Arc::new(Shared::ended(why));
             Store { inner: Arc::new(Inner { shared, queue: None, writer: None }) }
         })
     }
 
-    fn with_backend(backend: impl redb::StorageBackend, options: Options) -> Result<Store, Error> {
-        Store::start(file::open_backend(backend, &options)?, &options)
+    fn with_backend(
+        tables: impl redb::StorageBackend,
+        journal: Option<Box<dyn redb::StorageBackend>>,
+        options: Options,
+    ) -> Result<Store, Error> {
+        Store::start(file::open_backend(tables, journal, &options)?, &options)
     }
 
     fn start(opened: Opened, options: &Options) -> Result<Store, Error> {
-        let Opened { db, revision, compacted } = opened;
-        let snapshot = Snapshot::take(&db, revision, compacted).map_err(Error::read)?;
+        let Opened { revision, compacted, .. } = opened;
+        let snapshot = Snapshot::take(&opened.db, revision, compacted).map_err(Error::read)?;
         let shared = Arc::new(Shared::new(snapshot, options.recent_bytes));
         let (queue, commands) = mpsc::channel();
         let retention = Retention::new(options, revision, compacted, Instant::now());
-        let writer = Writer::new(db, commands, shared.clone(), retention, revision, compacted);
+        let writer = Writer::new(opened, commands, shared.clone(), retention);
         let writer = std::thread::Builder::new()
             .name("store".to_owned())
             .spawn(|| writer.run())

@@ -14,6 +14,8 @@ pub const LARGEST_WRITE: usize = 1_572_864;
 pub struct Options {
     /// How much memory the database may use as its page cache.
     pub cache_bytes: usize,
+    /// The length of the journal: how much is written until the tables become durable. After a crash it is read.
+    pub journal_bytes: usize,
     /// How much memory the newest events may use; a watcher that falls further behind reads the file.
     pub recent_bytes: usize,
     /// How long a past revision can be read and watched from.
@@ -29,6 +31,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             cache_bytes: 8 << 20,
+            journal_bytes: 1 << 20,
             recent_bytes: 4 << 20,
             keep_for: Duration::from_secs(5 * 60),
             keep_revisions: 100_000,

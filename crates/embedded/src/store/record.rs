@@ -11,7 +11,7 @@ use super::error::Error;
 use super::{Entry, EventKind};
 
 /// The format that this program writes. A file with a higher number is refused.
-pub(super) const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 2;
 
 /// Named numbers: [`META_FORMAT`] and [`META_COMPACTED`].
 pub(super) const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");

@@ -1,6 +1,6 @@
 //! The one thread that writes.
 //!
-//! It drains the queue into one transaction, commits it with one fsync, shows the result, then answers.
+//! It drains the queue into one transaction, makes it durable with one fsync, shows the result, then answers.
 //! While an fsync is under way the next writes gather in the queue, so the busier the store is, the more
 //! writes share a commit. Sweeping up compacted history rides along in small pieces.
 
@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
-use redb::Database;
+use redb::{Database, Durability};
 use tokio::sync::oneshot;
 
 use super::apply::{Tables, apply};
 use super::error::Error;
+use super::file::Opened;
+use super::journal::Journal;
 use super::record;
 use super::retention::Retention;
 use super::shared::Shared;
@@ -34,6 +36,8 @@ pub(super) enum Command {
 
 pub(super) struct Writer {
     db: Database,
+    /// What makes commits durable before the tables are; a store in memory has none.
+    journal: Option<Journal>,
     queue: Receiver<Command>,
     shared: Arc<Shared>,
     retention: Retention,
@@ -67,16 +71,10 @@ struct Done {
 }
 
 impl Writer {
-    pub fn new(
-        db: Database,
-        queue: Receiver<Command>,
-        shared: Arc<Shared>,
-        retention: Retention,
-        revision: u64,
-        compacted: u64,
-    ) -> Writer {
+    pub fn new(opened: Opened, queue: Receiver<Command>, shared: Arc<Shared>, retention: Retention) -> Writer {
+        let Opened { db, journal, revision, compacted } = opened;
         // Sweeping may have been cut short when the file was last in use; the first piece finds out.
-        Writer { db, queue, shared, retention, revision, compacted, sweeping: true, failed: None }
+        Writer { db, journal, queue, shared, retention, revision, compacted, sweeping: true, failed: None }
     }
 
     /// Runs until the store is closed or nobody holds it any more.
@@ -92,8 +90,15 @@ impl Writer {
         };
         // Reads end before the database goes, and the file is free before anybody hears of it.
         drop(ended);
-        let Writer { db, .. } = self;
-        drop(db);
+        let Writer { db, journal, failed, .. } = self;
+        // What a commit that failed has left is not made durable by the way.
+        if journal.is_some() && failed.is_none() {
+            let durable = db.begin_write().map_err(TransactError::from).and_then(|all| Ok(all.commit()?));
+            if let Err(error) = durable {
+                tracing::warn!(%error, "the store's tables are behind its journal, which the next start makes good");
+            }
+        }
+        drop((db, journal));
         for answer in waiting.drain(..) {
             // Who asked may have gone away meanwhile; that changes nothing.
             let _ = answer.send(());
@@ -172,12 +177,25 @@ impl Writer {
         if writes.is_empty() && compactions.is_empty() && !self.sweeping {
             return Ok(Vec::new());
         }
-        let done = self.transact(writes, compactions).map_err(failed)?;
+        let room = self.journal.as_ref().is_some_and(|journal| journal.has_room(writes));
+        let durability = if room && compactions.is_empty() { Durability::None } else { Durability::Immediate };
+        let done = self.transact(writes, compactions, durability).map_err(failed)?;
         self.sweeping = done.sweeping;
         if !done.changed {
             return Ok(done.outcomes);
         }
+        let first = self.revision + 1;
         self.revision += done.events.len() as u64;
+        if let Some(journal) = &mut self.journal {
+            match durability {
+                Durability::None if done.events.is_empty() => {}
+                Durability::None => {
+                    let taken = writes.iter().zip(&done.outcomes).filter(|(_, outcome)| outcome.is_ok());
+                    journal.append(first, taken.map(|(write, _)| write)).map_err(failed)?;
+                }
+                _ => journal.restart(self.revision),
+            }
+        }
         self.compacted = done.compacted;
         let bytes: usize = done.events.iter().map(|event| event.size()).sum();
         self.retention.wrote(self.revision, bytes as u64);
@@ -186,9 +204,10 @@ impl Writer {
         Ok(done.outcomes)
     }
 
-    /// One transaction with the default durability: a commit slot, checksums over every page, one fsync.
-    fn transact(&self, writes: &[Write], compactions: &[u64]) -> Result<Done, TransactError> {
-        let transaction = self.db.begin_write()?;
+    /// One transaction: durable by itself, which also makes those before it durable, or not yet.
+    fn transact(&self, writes: &[Write], compactions: &[u64], durability: Durability) -> Result<Done, TransactError> {
+        let mut transaction = self.db.begin_write()?;
+        transaction.set_durability(durability)?;
         let mut outcomes = Vec::with_capacity(writes.len());
         let mut events = Vec::new();
         let (compacted, swept);
@@ -233,6 +252,8 @@ pub(super) enum TransactError {
     Table(#[from] redb::TableError),
     #[error(transparent)]
     Storage(#[from] redb::StorageError),
+    #[error(transparent)]
+    Durability(#[from] redb::SetDurabilityError),
     #[error(transparent)]
     Commit(#[from] redb::CommitError),
     #[error(transparent)]

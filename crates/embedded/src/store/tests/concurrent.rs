@@ -12,7 +12,7 @@ fn eight_writers_and_their_watchers_agree_on_every_event() {
     runtime.block_on(async {
         // Room for a few hundred events only, so that watchers also read the file.
         let options = Options { recent_bytes: 100_000, ..Options::default() };
-        let store = Store::with_backend(redb::backends::InMemoryBackend::new(), options).unwrap();
+        let store = Store::with_backend(redb::backends::InMemoryBackend::new(), None, options).unwrap();
         let all = WRITERS * WRITES;
         let end = 1 + all;
         let mut watchers = Vec::new();

@@ -11,7 +11,7 @@ use super::{create, run};
 
 /// A run of the store with all that its disk was told.
 struct Recording {
-    ops: Vec<Op>,
+    ops: Vec<(usize, Op)>,
     /// The whole run.
     model: Model,
     /// After so many operations, this revision and this compaction had been answered.
@@ -19,9 +19,9 @@ struct Recording {
 }
 
 /// Carries out the acts, several at a time, so that writes share commits.
-async fn record(acts: &[Act], at_once: usize) -> Recording {
+async fn record(acts: &[Act], at_once: usize, journal_bytes: usize) -> Recording {
     let disk = Disk::default();
-    let store = Store::with_backend(disk.clone(), Options::default()).unwrap();
+    let store = disk.store(Options { journal_bytes, ..Options::default() }).unwrap();
     let mut model = Model::new();
     let mut answered = Vec::new();
     for acts in acts.chunks(at_once) {
@@ -61,13 +61,15 @@ impl Recording {
         let answered = self.answered.iter().rev().find(|(at, ..)| *at <= cut);
         let (_, revision, compacted) = answered.copied().unwrap_or((0, 1, 1));
         let folder = tempfile::tempdir().unwrap();
-        let store = if content.iter().take(9).any(|byte| *byte != 0) {
-            Store::with_backend(Disk::with(content), Options::default())
+        let store = if content[0].iter().take(9).any(|byte| *byte != 0) {
+            Disk::with(content).store(Options::default())
         } else {
             // The file was still being made, which `open` must see through.
             assert_eq!(revision, 1);
             let path = folder.path().join("store.db");
-            std::fs::write(&path, content).unwrap();
+            let [tables, journal] = content;
+            std::fs::write(&path, tables).unwrap();
+            std::fs::write(path.with_extension("journal"), journal).unwrap();
             Store::open(&path, Options::default())
         };
         let store = store.unwrap_or_else(|error| panic!("cut at {cut}, {unsynced:?}: {error}"));
@@ -101,7 +103,7 @@ fn every_point_of_one_run() {
         }
         acts.extend([Act::Delete { key: 1, right: true, value: None }, Act::Compact(120)]);
         acts.extend([Act::Delete { key: 2, right: true, value: Some(9) }, Act::Create { key: 1, value: 8 }]);
-        let recording = record(&acts, 2).await;
+        let recording = record(&acts, 2, 700).await;
         for cut in 0..=recording.ops.len() {
             for unsynced in [Unsynced::Kept, Unsynced::Lost, Unsynced::Torn(cut as u64 * 7919 + 1)] {
                 recording.check_cut(cut, unsynced, &[""]).await;
@@ -117,10 +119,11 @@ proptest! {
     fn any_point_of_any_run(
         acts in prop::collection::vec(act(), 1..40),
         at_once in 1..6_usize,
+        journal_bytes in prop_oneof![Just(0_usize), 200..3000_usize, Just(1 << 16)],
         cuts in prop::collection::vec((0..=1000_usize, any::<u64>()), 6),
     ) {
         run(async {
-            let recording = record(&acts, at_once).await;
+            let recording = record(&acts, at_once, journal_bytes).await;
             for (cut, seed) in cuts {
                 let cut = recording.ops.len() * cut / 1000;
                 recording.check_cut(cut, Unsynced::Torn(seed), &["", "a/"]).await;
@@ -133,19 +136,23 @@ proptest! {
 fn a_cut_while_it_recovers_from_a_cut() {
     run(async {
         let acts: Vec<_> = (0..6).map(|key| Act::Create { key, value: key as u8 }).collect();
-        let recording = record(&acts, 1).await;
+        let recording = record(&acts, 1, 1 << 16).await;
         let (cut, revision, _) = recording.answered[4];
         let disk = Disk::with(after_cut(&recording.ops, cut + 1, Unsynced::Torn(5)));
         let before = disk.content();
-        drop(Store::with_backend(disk.clone(), Options::default()).unwrap());
+        drop(disk.store(Options::default()).unwrap());
         let recovery = disk.ops();
         for again in 0..=recovery.len() {
             // The recovery's own writes start from what the first cut left.
-            let mut ops =
-                vec![Op::SetLen(before.len() as u64), Op::Write { offset: 0, data: before.clone() }, Op::Sync];
+            let mut ops = Vec::new();
+            for (file, data) in before.iter().cloned().enumerate() {
+                let made = [Op::SetLen(data.len() as u64), Op::Write { offset: 0, data }, Op::Sync];
+                ops.extend(made.map(|op| (file, op)));
+            }
+            let made = ops.len();
             ops.extend_from_slice(&recovery);
-            let content = after_cut(&ops, again + 3, Unsynced::Torn(again as u64 + 3));
-            let store = Store::with_backend(Disk::with(content), Options::default()).unwrap();
+            let content = after_cut(&ops, made + again, Unsynced::Torn(again as u64 + 3));
+            let store = Disk::with(content).store(Options::default()).unwrap();
             assert!(store.revision() >= revision);
             let kept = recording.model.back_to(store.revision());
             kept.check(&store, &[""]);
@@ -157,7 +164,7 @@ fn a_cut_while_it_recovers_from_a_cut() {
 fn compaction_that_was_cut_short_is_finished_after_opening() {
     run(async {
         let disk = Disk::default();
-        let store = Store::with_backend(disk.clone(), Options::default()).unwrap();
+        let store = disk.store(Options::default()).unwrap();
         let mut revision = store.write(create(KEYS[0], "0")).await.unwrap();
         let updates = (0..700).map(|n| {
             let expect = revision + n;
@@ -171,7 +178,7 @@ fn compaction_that_was_cut_short_is_finished_after_opening() {
         let cut = disk.now();
         store.close().await;
         let disk = Disk::with(after_cut(&disk.ops(), cut, Unsynced::Lost));
-        let store = Store::with_backend(disk.clone(), Options::default()).unwrap();
+        let store = disk.store(Options::default()).unwrap();
         assert!(matches!(store.watch("", revision - 1), Err(Error::Compacted { .. })));
         super::within(async {
             while store.inner.shared.snapshot().unwrap().history_len() > 0 {

@@ -1,6 +1,6 @@
 //! A disk that fails: nothing is shown that is not durable, and the file can be opened again.
 
-use super::super::{Error, List, Options, Store};
+use super::super::{Error, List, Options};
 use super::disk::Disk;
 use super::model::Model;
 use super::{create, run, update};
@@ -9,7 +9,7 @@ use super::{create, run, update};
 fn a_commit_that_fails_is_not_shown_and_stops_all_writing() {
     run(async {
         let disk = Disk::default();
-        let store = Store::with_backend(disk.clone(), Options::default()).unwrap();
+        let store = disk.store(Options::default()).unwrap();
         let first = disk.now();
         let mut revision = store.write(create("k", "0")).await.unwrap();
         for n in 1..5 {
@@ -25,7 +25,7 @@ fn a_commit_that_fails_is_not_shown_and_stops_all_writing() {
 
 async fn check(fails_at: usize) {
     let disk = Disk::default();
-    let store = Store::with_backend(disk.clone(), Options::default()).unwrap();
+    let store = disk.store(Options::default()).unwrap();
     disk.fail_at(disk.now() + fails_at);
     let mut model = Model::new();
     let mut watch = store.watch("", 1).unwrap();
@@ -55,7 +55,7 @@ async fn check(fails_at: usize) {
     assert!(matches!(watch.next().await, Err(Error::Closed)));
 
     // What failed may have become durable, what was answered has.
-    let store = Store::with_backend(Disk::with(disk.content()), Options::default()).unwrap();
+    let store = Disk::with(disk.content()).store(Options::default()).unwrap();
     let found = store.revision();
     assert!(found == model.revision() || found == model.revision() + 1, "{found}");
     if found == model.revision() {

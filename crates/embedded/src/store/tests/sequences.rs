@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::super::{Error, Options, Store, Write};
+use super::super::{Error, Options, Write};
 use super::disk::Disk;
 use super::model::Model;
 use super::{drain, run};
@@ -92,11 +92,12 @@ proptest! {
     fn any_sequence_gives_what_the_model_gives(
         acts in prop::collection::vec(act(), 1..60),
         recent_bytes in prop_oneof![Just(0_usize), Just(2_000), Just(1 << 20)],
+        journal_bytes in prop_oneof![Just(0_usize), Just(1_000), Just(1 << 16)],
     ) {
         run(async {
             let mut disk = Disk::default();
-            let options = Options { recent_bytes, ..Options::default() };
-            let mut store = Store::with_backend(disk.clone(), options.clone()).unwrap();
+            let options = Options { recent_bytes, journal_bytes, ..Options::default() };
+            let mut store = disk.store(options.clone()).unwrap();
             let mut model = Model::new();
             let mut watches = Vec::new();
             for act in &acts {
@@ -112,7 +113,7 @@ proptest! {
                             while super::within(super::Watch::next(&mut watch)).await.is_ok() {}
                         }
                         disk = Disk::with(disk.content());
-                        store = Store::with_backend(disk.clone(), options.clone()).unwrap();
+                        store = disk.store(options.clone()).unwrap();
                     }
                     Act::Watch { prefix, from } => {
                         let from = part(&model, *from);

@@ -7,7 +7,7 @@ use super::{create, delete, drain, run, update, within};
 
 fn store(recent_bytes: usize) -> Store {
     let options = Options { recent_bytes, ..Options::default() };
-    Store::with_backend(redb::backends::InMemoryBackend::new(), options).unwrap()
+    Store::with_backend(redb::backends::InMemoryBackend::new(), None, options).unwrap()
 }
 
 async fn fill(store: &Store, prefix: &str, count: usize) {
