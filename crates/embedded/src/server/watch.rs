@@ -1,5 +1,6 @@
 //! Watches: every change after a revision, in order, as a stream of JSON lines.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -8,7 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream;
 use http::header;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use crate::server::query::Form;
 use crate::server::read::{self, Selection};
@@ -22,6 +23,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(30);
 /// The shortest time that a watch without a limit of its own lives. Each lives up to twice as long, so that clients
 /// do not all come back at once.
 const LIFE: u64 = 1800;
+/// How much of what is there already is sent at once.
+const CHUNK: usize = 256 * 1024;
 
 /// `GET` with `watch=1`.
 pub fn watch(server: &Server, call: Call) -> Result<Response> {
@@ -43,14 +46,21 @@ pub fn watch(server: &Server, call: Call) -> Result<Response> {
         None => LIFE + rand::random_range(0..LIFE),
     };
     let mut first: Vec<Bytes> = Vec::new();
+    let mut chunk = BytesMut::new();
     let mut feed = Feed { server: server.clone(), call, selection, header_sent: false };
     let from = if from_scratch {
         let listed = read::select(server, &without_paging(&feed.call), &feed.selection)?;
         for entry in &listed.entries {
-            first.push(feed.line("ADDED", &entry.value, entry.revision)?);
+            feed.line(&mut chunk, "ADDED", &entry.value, entry.revision)?;
+            if chunk.len() >= CHUNK {
+                first.push(chunk.split().freeze());
+            }
         }
         if !initial.is_empty() && bookmarks {
-            first.push(feed.bookmark(listed.revision, true));
+            chunk.put(feed.bookmark(listed.revision, true));
+        }
+        if !chunk.is_empty() {
+            first.push(chunk.freeze());
         }
         listed.revision
     } else if asked == 0 {
@@ -63,12 +73,16 @@ pub fn watch(server: &Server, call: Call) -> Result<Response> {
         Ok(source) => Source::Live(source),
         Err(error) => Source::Ended(Some(Feed::error(&watch_error(error, from)))),
     };
+    let now = Instant::now();
+    let end = now + Duration::from_secs(life);
     let state = Stream {
+        stopping: Box::pin(server.stopping()),
+        timer: Box::pin(tokio::time::sleep_until(if bookmarks { end.min(now + BOOKMARK_EVERY) } else { end })),
         feed,
         first: first.into_iter(),
         source,
-        end: Instant::now() + Duration::from_secs(life),
-        next_bookmark: bookmarks.then(|| Instant::now() + BOOKMARK_EVERY),
+        end,
+        bookmarks,
         told: from,
     };
     let body = Body::from_stream(stream::unfold(state, |mut state| async move {
@@ -105,29 +119,24 @@ struct Stream {
     first: std::vec::IntoIter<Bytes>,
     source: Source,
     end: Instant,
-    next_bookmark: Option<Instant>,
+    bookmarks: bool,
+    /// The next bookmark, or the end. It waits for as long as the watch lives, and is not begun anew with every event.
+    timer: Pin<Box<Sleep>>,
+    stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// The revision that the client knows it has seen everything up to.
     told: u64,
 }
 
 impl Stream {
     async fn next(&mut self) -> Option<Bytes> {
-        if self.first.len() > 0 {
-            let mut out = BytesMut::new();
-            while out.len() < 256 * 1024
-                && let Some(line) = self.first.next()
-            {
-                out.put(line);
-            }
-            return Some(out.freeze());
+        if let Some(chunk) = self.first.next() {
+            return Some(chunk);
         }
         loop {
             let watch = match &mut self.source {
                 Source::Ended(last) => return last.take(),
                 Source::Live(watch) => watch,
             };
-            let bookmark = self.next_bookmark.unwrap_or(self.end);
-            let stopping = self.feed.server.stopping();
             tokio::select! {
                 biased;
                 batch = watch.next() => match batch {
@@ -145,15 +154,15 @@ impl Stream {
                         self.source = Source::Ended(Some(Feed::error(&watch_error(error, self.told))));
                     }
                 },
-                () = stopping => return None,
-                () = tokio::time::sleep_until(self.end.min(bookmark)) => {
+                () = &mut self.stopping => return None,
+                () = &mut self.timer => {
                     let seen = watch.progress();
-                    if Instant::now() >= self.end {
-                        let last = (self.next_bookmark.is_some()).then(|| self.feed.bookmark(seen, false));
+                    let now = Instant::now();
+                    if now >= self.end {
                         self.source = Source::Ended(None);
-                        return last;
+                        return self.bookmarks.then(|| self.feed.bookmark(seen, false));
                     }
-                    self.next_bookmark = Some(Instant::now() + BOOKMARK_EVERY);
+                    self.timer.as_mut().reset(self.end.min(now + BOOKMARK_EVERY));
                     self.told = seen;
                     return Some(self.feed.bookmark(seen, false));
                 }
@@ -188,33 +197,36 @@ impl Feed {
             Some(previous) if left => &previous.value,
             _ => &event.value,
         };
-        match self.line(kind, value, event.revision) {
-            Ok(line) => out.put(line),
-            Err(error) => out.put(Self::error(&error)),
+        if let Err(error) = self.line(out, kind, value, event.revision) {
+            out.put(Self::error(&error));
         }
     }
 
-    fn line(&mut self, kind: &str, stored: &[u8], revision: u64) -> Result<Bytes> {
-        let mut out = BytesMut::with_capacity(stored.len() + 80);
-        out.put_slice(b"{\"type\":\"");
-        out.put_slice(kind.as_bytes());
-        out.put_slice(b"\",\"object\":");
-        if self.call.form == Form::Object && !read::converts(&self.call.resource) {
-            object::splice(&mut out, stored, revision);
+    /// Adds an event to what is sent; nothing, when it cannot be shown.
+    fn line(&mut self, out: &mut BytesMut, kind: &str, stored: &[u8], revision: u64) -> Result<()> {
+        let shown = if self.call.form == Form::Object && !read::converts(&self.call.resource) {
+            None
         } else {
             let object = read::load_bytes(&self.call.resource, stored, revision)?;
-            let shown = match self.call.form {
+            Some(match self.call.form {
                 Form::Object => object,
                 Form::Metadata | Form::MetadataList => table::partial_object_metadata(&object),
                 Form::Table => {
                     let header = !std::mem::replace(&mut self.header_sent, true);
                     read::tabled(&self.server, &self.call, &object, header)?
                 }
-            };
-            out.put_slice(shown.to_string().as_bytes());
+            })
+        };
+        out.reserve(stored.len() + 80);
+        out.put_slice(b"{\"type\":\"");
+        out.put_slice(kind.as_bytes());
+        out.put_slice(b"\",\"object\":");
+        match shown {
+            None => object::splice(out, stored, revision),
+            Some(shown) => out.put_slice(shown.to_string().as_bytes()),
         }
         out.put_slice(b"}\n");
-        Ok(out.freeze())
+        Ok(())
     }
 
     fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {

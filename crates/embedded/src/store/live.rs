@@ -33,6 +33,18 @@ struct Watcher {
     wake: Arc<Notify>,
 }
 
+/// Watchers that have something to see and sleep until they are woken.
+#[must_use]
+#[derive(Default)]
+pub(super) struct Concerned(Vec<Arc<Notify>>);
+
+impl Concerned {
+    /// Wakes them.
+    pub fn wake(self) {
+        self.0.iter().for_each(|watcher| watcher.notify_one());
+    }
+}
+
 /// What a watcher should do next.
 pub(super) enum Step {
     /// Hand these on; they count as seen.
@@ -58,12 +70,13 @@ impl Live {
         }
     }
 
-    /// Takes the events of a durable commit and wakes whom they concern.
-    pub fn publish(&mut self, events: Vec<Arc<Event>>) {
+    /// Takes the events of a durable commit, and tells whom they concern.
+    pub fn publish(&mut self, events: Vec<Arc<Event>>) -> Concerned {
+        let mut concerned = Vec::new();
         for watcher in self.watchers.values_mut().filter(|watcher| watcher.pending.is_none()) {
             if let Some(event) = events.iter().find(|event| event.key.starts_with(&*watcher.prefix)) {
                 watcher.pending = Some(event.revision);
-                watcher.wake.notify_one();
+                concerned.push(watcher.wake.clone());
             }
         }
         for event in events {
@@ -76,6 +89,7 @@ impl Live {
         {
             self.recent_bytes -= event.size();
         }
+        Concerned(concerned)
     }
 
     /// Ends every watch after the events it still has to see.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::Event;
 use super::error::Error;
-use super::live::Live;
+use super::live::{Concerned, Live};
 use super::snapshot::Snapshot;
 
 pub(super) struct Shared {
@@ -48,17 +48,18 @@ impl Shared {
     }
 
     /// Shows a durable commit: first to readers, then to watchers, so that who gets an event can
-    /// read what it tells of.
-    pub fn publish(&self, snapshot: Snapshot, events: Vec<Arc<Event>>) {
+    /// read what it tells of. Whom it concerns is left to be woken.
+    pub fn publish(&self, snapshot: Snapshot, events: Vec<Arc<Event>>) -> Concerned {
         let revision = snapshot.revision;
         let replaced = {
             let mut current = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
             current.replace(Arc::new(snapshot))
         };
         self.revision.store(revision, Ordering::Release);
-        self.live().publish(events);
+        let concerned = self.live().publish(events);
         // Letting go of the old snapshot's tables is left until nobody waits for a lock.
         drop(replaced);
+        concerned
     }
 
     /// Ends reads and watches.

@@ -15,6 +15,7 @@ use super::apply::{Tables, apply};
 use super::error::Error;
 use super::file::Opened;
 use super::journal::Journal;
+use super::live::Concerned;
 use super::record;
 use super::retention::Retention;
 use super::shared::Shared;
@@ -59,6 +60,9 @@ struct Batch {
     compaction_answers: Vec<oneshot::Sender<Result<(), Error>>>,
     close: Option<Vec<oneshot::Sender<()>>>,
 }
+
+/// What became of each write of a batch that is shown, and who is to hear of it.
+type Shown = (Vec<Result<u64, Error>>, Concerned);
 
 /// What a transaction did.
 struct Done {
@@ -150,11 +154,11 @@ impl Writer {
             Some(failed) => Err(failed.clone()),
             None => self.commit(&batch.writes, &batch.compactions),
         };
-        let outcomes = match result {
-            Ok(outcomes) => outcomes,
+        let (outcomes, concerned) = match result {
+            Ok(shown) => shown,
             Err(failed) => {
                 self.failed = Some(failed.clone());
-                vec![Err(failed); batch.answers.len()]
+                (vec![Err(failed); batch.answers.len()], Concerned::default())
             }
         };
         for (answer, outcome) in batch.answers.into_iter().zip(outcomes) {
@@ -170,19 +174,21 @@ impl Writer {
             };
             let _ = answer.send(outcome);
         }
+        // Whoever writes waits for the answer; there may be many watchers, and they would all be served before it.
+        concerned.wake();
     }
 
     /// Carries out a batch durably and shows it. After an error nothing of it was shown.
-    fn commit(&mut self, writes: &[Write], compactions: &[u64]) -> Result<Vec<Result<u64, Error>>, Error> {
+    fn commit(&mut self, writes: &[Write], compactions: &[u64]) -> Result<Shown, Error> {
         if writes.is_empty() && compactions.is_empty() && !self.sweeping {
-            return Ok(Vec::new());
+            return Ok(Shown::default());
         }
         let room = self.journal.as_ref().is_some_and(|journal| journal.has_room(writes));
         let durability = if room && compactions.is_empty() { Durability::None } else { Durability::Immediate };
         let done = self.transact(writes, compactions, durability).map_err(failed)?;
         self.sweeping = done.sweeping;
         if !done.changed {
-            return Ok(done.outcomes);
+            return Ok((done.outcomes, Concerned::default()));
         }
         let first = self.revision + 1;
         self.revision += done.events.len() as u64;
@@ -200,8 +206,7 @@ impl Writer {
         let bytes: usize = done.events.iter().map(|event| event.size()).sum();
         self.retention.wrote(self.revision, bytes as u64);
         let snapshot = Snapshot::take(&self.db, self.revision, self.compacted).map_err(failed)?;
-        self.shared.publish(snapshot, done.events);
-        Ok(done.outcomes)
+        Ok((done.outcomes, self.shared.publish(snapshot, done.events)))
     }
 
     /// One transaction: durable by itself, which also makes those before it durable, or not yet.
