@@ -30,6 +30,8 @@ struct Watcher {
     prefix: Arc<str>,
     /// The first revision that this watcher may still have to see; `None` when there is none.
     pending: Option<u64>,
+    /// How many watchers the last commit concerned that concerned this one.
+    company: usize,
     wake: Arc<Notify>,
 }
 
@@ -73,8 +75,12 @@ impl Live {
     /// Takes the events of a durable commit, and tells whom they concern.
     pub fn publish(&mut self, events: Vec<Arc<Event>>) -> Concerned {
         let mut concerned = Vec::new();
-        for watcher in self.watchers.values_mut().filter(|watcher| watcher.pending.is_none()) {
-            if let Some(event) = events.iter().find(|event| event.key.starts_with(&*watcher.prefix)) {
+        let sees = |watcher: &mut Watcher| events.iter().find(|event| event.key.starts_with(&*watcher.prefix)).cloned();
+        let crowd: Vec<_> = self.watchers.values_mut().filter_map(|watcher| Some((sees(watcher)?, watcher))).collect();
+        let company = crowd.len();
+        for (event, watcher) in crowd {
+            watcher.company = company;
+            if watcher.pending.is_none() {
                 watcher.pending = Some(event.revision);
                 concerned.push(watcher.wake.clone());
             }
@@ -109,7 +115,7 @@ impl Live {
         let id = self.next_id;
         self.next_id += 1;
         let wake = Arc::new(Notify::new());
-        self.watchers.insert(id, Watcher { prefix, pending: None, wake: wake.clone() });
+        self.watchers.insert(id, Watcher { prefix, pending: None, company: 0, wake: wake.clone() });
         self.advance(id, from);
         (id, wake)
     }
@@ -167,6 +173,11 @@ impl Live {
             Some(pending) => pending - 1,
             None => self.newest,
         }
+    }
+
+    /// How many watchers see what this one sees, itself among them.
+    pub fn company(&self, id: u64) -> usize {
+        self.watchers.get(&id).map_or(0, |watcher| watcher.company)
     }
 
     /// The oldest revision in memory, or the next one to come when there is none.

@@ -88,6 +88,11 @@ impl Watch {
     pub fn progress(&self) -> u64 {
         self.shared.live().progress(self.id)
     }
+
+    /// How many watches see what this one sees, itself among them: what one more change sets going.
+    pub fn company(&self) -> usize {
+        self.shared.live().company(self.id)
+    }
 }
 
 impl Drop for Watch {
