@@ -14,17 +14,12 @@ const NAME: &str = "conformance";
 pub struct Arguments {
     /// What `knoll-conformance` is told, such as `--only 'deletion*'`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    rest: Vec<String>,
+    pub rest: Vec<String>,
 }
 
-/// Builds the suite and runs it.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+/// Builds the suite and runs it, with these words.
+pub fn run(rest: &[String]) -> anyhow::Result<()> {
     phase("building the suite", || status(building("build")?.args(["--workspace", "--bin", "knoll-conformance"])))?;
-    compare(&arguments.rest)
-}
-
-/// Runs the suite, which is built.
-pub fn compare(rest: &[String]) -> anyhow::Result<()> {
     let place = Place::of(Some(NAME))?;
     // What an earlier suite left behind is no part of this one.
     phase("starting a control plane", || {

@@ -50,7 +50,7 @@ fn main() -> std::process::ExitCode {
         Task::Test(arguments) => test::run(&arguments),
         Task::Generate { check } => generate(check),
         Task::Bench(arguments) => bench::run(&arguments),
-        Task::Conformance(arguments) => conformance::run(&arguments),
+        Task::Conformance(arguments) => conformance::run(&arguments.rest),
         Task::Cluster(arguments) => cluster::run(&arguments),
         Task::Image(arguments) => image::run(&arguments),
     };

@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let settings: &[(&str, &str)] = if arguments.thorough { &[("KNOLL_TEST_THOROUGH", "1")] } else { &[] };
     let mut passed = phase("tests", || suite::run(&programs, settings, &[]))?;
     if !arguments.embedded {
-        conformance::compare(&[])?;
+        conformance::run(&[])?;
         passed += real::run(&programs, settings)?;
     }
     passed += phase("examples in the documentation", examples)?;

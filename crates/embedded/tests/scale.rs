@@ -16,6 +16,7 @@ use serde_json::json;
 
 const WRITERS: usize = 8;
 const CHANGES: usize = 500;
+const ONLOOKERS: usize = 30;
 /// How many objects a page has.
 const PAGE: u32 = 1_500;
 
@@ -88,6 +89,10 @@ async fn watch_while_writing(client: &Client) {
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
     let from = api.list(&ListParams::default().limit(1)).await.unwrap().metadata.resource_version.unwrap();
     let expected = WRITERS * CHANGES;
+    // Where many look on, events are sent several at once.
+    let params = WatchParams::default();
+    let others = futures::future::join_all((0..ONLOOKERS).map(|_| api.watch(&params, &from))).await;
+    assert!(others.iter().all(Result::is_ok));
     let watching = {
         let api = api.clone();
         async move {

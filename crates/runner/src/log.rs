@@ -16,7 +16,7 @@ use crate::hub::{self, Hub};
 /// What is sent at once, at most.
 const PIECE: usize = 256 * 1024;
 /// How long printed text may wait for more.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The run's log. Cheap to clone.
 #[derive(Clone)]

@@ -21,7 +21,7 @@ use crate::hub::{self, Hub};
 use crate::stop::{Reason, Stop};
 
 /// How long after a report the next one comes at the earliest.
-const PAUSE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// The picture of the run. What is changed in it is sent when it is announced, so that what changes at the same time is
 /// one report.

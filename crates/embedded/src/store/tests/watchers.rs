@@ -125,3 +125,17 @@ fn closing_ends_watches_after_what_they_have_to_see() {
         other.close().await;
     });
 }
+
+#[test]
+fn a_watcher_knows_how_many_see_what_it_sees() {
+    run(async {
+        let store = store(1 << 20);
+        let [first, second, other] = ["a/", "a/", "b/"].map(|prefix| store.watch(prefix, 1).unwrap());
+        let company = || [&first, &second, &other].map(super::Watch::company);
+        assert_eq!(company(), [0, 0, 0]);
+        store.write(create("a/1", "")).await.unwrap();
+        assert_eq!(company(), [2, 2, 0]);
+        store.write(create("b/1", "")).await.unwrap();
+        assert_eq!(company(), [2, 2, 1]);
+    });
+}
