@@ -1,7 +1,7 @@
 //! A Run, from `kubectl create` to real terraform and back.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use knoll_api::run::{Run, RunPhase};
 use knoll_api::step::StepState;
 use knoll_api::workspace::Workspace;
@@ -36,6 +36,9 @@ async fn the_example_of_the_readme_is_applied() {
     assert_eq!((status.active, status.state.unwrap().resources), (None, 3));
     let secret = namespace.api::<Secret>().get("knoll-state-hello").await.unwrap();
     assert_eq!(secret.type_.as_deref(), Some("knoll.dev/state"));
+    // A run may be over before its node has told that it began, and until then there is no log.
+    let begun = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() != Some("Pending"));
+    namespace.until::<Pod>(name, "had begun by its node's word", begun).await;
     let log = namespace.kubectl(&["logs", "-f", name, "-c", "runner"]).ok();
     assert!(log.contains("Apply complete!"), "{log}");
     let waited = namespace.kubectl(&["wait", "run", name, "--for=condition=Ready", "--timeout=10s"]);
