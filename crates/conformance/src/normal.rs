@@ -150,7 +150,14 @@ impl Names {
     }
 
     fn text(&mut self, text: &str) -> String {
-        let mut out = text.to_owned();
+        let uids = &mut self.uids;
+        // First, as a part of one may look like a generated name.
+        let mut out = UID
+            .replace_all(text, |found: &Captures<'_>| {
+                let next = format!("<uid-{}>", uids.len() + 1);
+                uids.entry(found[0].to_owned()).or_insert(next).clone()
+            })
+            .into_owned();
         for (own, name) in &self.own {
             out = out.replace(own, name);
         }
@@ -166,13 +173,6 @@ impl Names {
                 // Structs in Go are quoted in the order of their fields.
                 let sorted = serde_json::from_str::<Value>(&found[1]).map(|v| v.to_string());
                 format!("Invalid value: {}: ", sorted.unwrap_or_else(|_| found[1].to_owned()))
-            })
-            .into_owned();
-        let uids = &mut self.uids;
-        out = UID
-            .replace_all(&out, |found: &Captures<'_>| {
-                let next = format!("<uid-{}>", uids.len() + 1);
-                uids.entry(found[0].to_owned()).or_insert(next).clone()
             })
             .into_owned();
         out = DIFF.replace_all(&out, "").into_owned();
@@ -264,6 +264,17 @@ mod tests {
                 "message": "x-<generated-1> has <uid-1>, not <uid-2>, at <version-1> of 7",
                 "lease": "2020-01-01T00:00:00.000000Z",
             })
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_uid_is_no_generated_name() {
+        let mut names = Names::default();
+        names.base("a7b");
+        let uid = "a7bcd24f-0000-4000-8000-00000000000a";
+        assert_eq!(
+            names.normalize(&json!({"uid": uid, "name": "a7bcd24f"})),
+            json!({"uid": "<uid-1>", "name": "<generated>"})
         );
     }
 
