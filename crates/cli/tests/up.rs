@@ -120,7 +120,7 @@ fn up_status_down() {
     assert!(knoll.ok(&["down"]).starts_with("Not running"));
     assert!(knoll.up().starts_with("Started"));
     let mode = |name: &str| std::fs::metadata(knoll.data().join(name)).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode("kubeconfig"), mode("knoll.db"), mode("")), (0o600, 0o600, 0o700));
+    assert_eq!(["kubeconfig", "knoll.db", "knoll.journal", ""].map(mode), [0o600, 0o600, 0o600, 0o700]);
     assert!(knoll.kubectl("get --raw /readyz", "").contains("ok"));
     assert!(knoll.kubectl("get nodes", "").contains("Ready"));
     let kinds = knoll.kubectl("api-resources --api-group knoll.dev -o name", "");
