@@ -13,7 +13,7 @@ use crate::server::delete::{self, FOREGROUND, ORPHAN, Options};
 use crate::server::kinds::Resource;
 use crate::server::object::{self, Light, Owner};
 use crate::server::status::{ApiError, Result};
-use crate::store::{EventKind, List};
+use crate::store::{Event, EventKind, List};
 
 /// What is known of all objects: who is there, and who depends on whom.
 #[derive(Default)]
@@ -69,6 +69,47 @@ impl Graph {
     fn dependents_of(&self, uid: &str) -> Vec<String> {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
+
+    /// Takes note of a change; which objects have to be looked at for it.
+    ///
+    /// The order of changes counts: whoever comes to depend on an owner that waits for its dependents already was not
+    /// there when it asked them to go, and stays as long as the owner does.
+    fn note(&mut self, event: &Event) -> Vec<String> {
+        if event.kind != EventKind::Put {
+            let Some(node) = self.remove(&event.key) else { return Vec::new() };
+            let waiting = node.owners.iter().filter_map(|owner| self.keys.get(&owner.uid).cloned());
+            return waiting.chain(self.dependents_of(&node.uid)).collect();
+        }
+        let Ok(light) = object::light(&event.value) else { return Vec::new() };
+        let before = self.nodes.get(&event.key).cloned();
+        let node = self.put(&event.key, light);
+        let mut dirty = Vec::new();
+        if let Some(before) = &before {
+            let freed = before.owners.iter().filter(|owner| before.blocks(&owner.uid) && !node.blocks(&owner.uid));
+            dirty.extend(freed.filter_map(|owner| self.keys.get(&owner.uid).cloned()));
+        }
+        if node.deleting && before.is_none_or(|before| !before.deleting) {
+            dirty.push(event.key.clone());
+            if node.waits() {
+                dirty.extend(self.dependents_of(&node.uid));
+            }
+        } else if node.owners.iter().any(|owner| !self.keys.contains_key(&owner.uid)) {
+            dirty.push(event.key.clone());
+        }
+        dirty
+    }
+}
+
+impl Node {
+    /// Whether it is being deleted and waits for its dependents.
+    fn waits(&self) -> bool {
+        self.deleting && self.finalizers.iter().any(|finalizer| finalizer == FOREGROUND)
+    }
+
+    /// Whether that owner has to wait for it.
+    fn blocks(&self, owner: &str) -> bool {
+        self.owners.iter().any(|reference| reference.uid == owner && reference.block_owner_deletion)
+    }
 }
 
 /// Follows every object.
@@ -88,25 +129,19 @@ pub async fn run(server: Server) -> Result<()> {
     let mut watch = server.store.watch("", page.revision).map_err(ApiError::internal)?;
     loop {
         let mut done = HashSet::new();
+        let mut again = Vec::new();
         for key in dirty.drain(..) {
-            if done.insert(key.clone())
-                && let Err(error) = look(&server, &graph, &key).await
-            {
+            if !done.insert(key.clone()) {
+                continue;
+            }
+            if let Err(error) = look(&server, &graph, &key).await {
                 tracing::debug!(key, %error, "garbage collection of one object failed");
+                again.push(key);
             }
         }
+        dirty = again;
         for event in watch.next().await.map_err(ApiError::internal)? {
-            if event.kind == EventKind::Put {
-                let Ok(light) = object::light(&event.value) else { continue };
-                let node = graph.put(&event.key, light);
-                if !node.owners.is_empty() || node.deleting {
-                    dirty.push(event.key.clone());
-                }
-            } else if let Some(node) = graph.remove(&event.key) {
-                dirty.extend(graph.dependents_of(&node.uid));
-                // An owner that waits for its dependents may have waited for this one.
-                dirty.extend(node.owners.iter().filter_map(|o| graph.keys.get(&o.uid).cloned()));
-            }
+            dirty.extend(graph.note(&event));
         }
     }
 }
@@ -122,14 +157,18 @@ async fn look(server: &Server, graph: &Graph, key: &str) -> Result<()> {
             }
             return let_go(server, &resource, namespace, name, node, ORPHAN).await;
         }
-        if node.finalizers.iter().any(|f| f == FOREGROUND) {
-            return foreground(server, graph, (&resource, namespace, name), node).await;
-        }
-        return Ok(());
+        return if node.waits() { foreground(server, graph, (&resource, namespace, name), node).await } else { Ok(()) };
     }
-    if node.owners.is_empty() {
+    judge(server, graph, key).await
+}
+
+/// Deletes an object whose owners have all gone or wait for it; of others, only the references to those go.
+async fn judge(server: &Server, graph: &Graph, key: &str) -> Result<()> {
+    let Some(node) = graph.nodes.get(key).filter(|node| !node.deleting && !node.owners.is_empty()) else {
         return Ok(());
-    }
+    };
+    let Some((resource, namespace, name)) = locate(server, key) else { return Ok(()) };
+    let namespace = resource.namespaced.then_some(namespace);
     let (mut there, mut waiting, mut loose) = (false, false, Vec::new());
     for owner in &node.owners {
         match owner_state(server, graph, owner, namespace) {
@@ -159,8 +198,7 @@ enum State {
 /// Whether an owner is there: by what the graph knows, else by a look at where it would be.
 fn owner_state(server: &Server, graph: &Graph, owner: &Owner, namespace: Option<&str>) -> State {
     if let Some(node) = graph.keys.get(&owner.uid).and_then(|key| graph.nodes.get(key)) {
-        let waits = node.deleting && node.finalizers.iter().any(|f| f == FOREGROUND);
-        return if waits { State::Waiting } else { State::There };
+        return if node.waits() { State::Waiting } else { State::There };
     }
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let Some(resource) = server.registry.current().by_kind(group, version, &owner.kind) else {
@@ -175,29 +213,22 @@ fn owner_state(server: &Server, graph: &Graph, owner: &Owner, namespace: Option<
     }
 }
 
-/// Deletes the dependents of an owner that waits for them, and lets it go when no one is left that it waits for.
+/// Deletes the dependents that an owner waits for, and lets it go when there are none.
 async fn foreground(
     server: &Server,
     graph: &Graph,
     (resource, namespace, name): (&Resource, Option<&str>, &str),
     node: &Node,
 ) -> Result<()> {
-    let mut blocking = false;
-    for key in graph.dependents_of(&node.uid) {
-        let Some(dependent) = graph.nodes.get(&key) else { continue };
-        let Some((kind, place, other)) = locate(server, &key) else { continue };
-        blocking |= dependent.owners.iter().any(|o| o.uid == node.uid && o.block_owner_deletion);
-        let place = kind.namespaced.then_some(place);
-        let others = dependent.owners.iter().filter(|o| o.uid != node.uid);
-        let kept = others.into_iter().any(|o| matches!(owner_state(server, graph, o, place), State::There));
-        if kept {
-            disown(server, graph, &key, &[&node.uid]).await?;
-        } else if !dependent.deleting {
-            let options = Options::foreground(&dependent.uid);
-            ignore_gone(delete::delete(server, &kind, place, other, &options).await.map(|_| ()))?;
-        }
+    let is_blocking = |key: &String| graph.nodes.get(key).is_some_and(|dependent| dependent.blocks(&node.uid));
+    let blocking: Vec<String> = graph.dependents_of(&node.uid).into_iter().filter(is_blocking).collect();
+    if blocking.is_empty() {
+        return let_go(server, resource, namespace, name, node, FOREGROUND).await;
     }
-    if blocking { Ok(()) } else { let_go(server, resource, namespace, name, node, FOREGROUND).await }
+    for key in &blocking {
+        judge(server, graph, key).await?;
+    }
+    Ok(())
 }
 
 async fn let_go(
