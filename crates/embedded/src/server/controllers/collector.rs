@@ -88,12 +88,11 @@ impl Graph {
             let freed = before.owners.iter().filter(|owner| before.blocks(&owner.uid) && !node.blocks(&owner.uid));
             dirty.extend(freed.filter_map(|owner| self.keys.get(&owner.uid).cloned()));
         }
-        if node.deleting && before.is_none_or(|before| !before.deleting) {
+        let begins = |finalizer| node.goes_by(finalizer) && !before.as_ref().is_some_and(|node| node.goes_by(finalizer));
+        if begins(FOREGROUND) {
+            dirty.extend(self.dependents_of(&node.uid));
             dirty.push(event.key.clone());
-            if node.waits() {
-                dirty.extend(self.dependents_of(&node.uid));
-            }
-        } else if node.owners.iter().any(|owner| !self.keys.contains_key(&owner.uid)) {
+        } else if begins(ORPHAN) || node.owners.iter().any(|owner| !self.keys.contains_key(&owner.uid)) {
             dirty.push(event.key.clone());
         }
         dirty
@@ -101,9 +100,9 @@ impl Graph {
 }
 
 impl Node {
-    /// Whether it is being deleted and waits for its dependents.
-    fn waits(&self) -> bool {
-        self.deleting && self.finalizers.iter().any(|finalizer| finalizer == FOREGROUND)
+    /// Whether it is being deleted, and has to be let go by this finalizer.
+    fn goes_by(&self, finalizer: &str) -> bool {
+        self.deleting && self.finalizers.iter().any(|held| held == finalizer)
     }
 
     /// Whether that owner has to wait for it.
@@ -150,14 +149,14 @@ async fn look(server: &Server, graph: &Graph, key: &str) -> Result<()> {
     let Some(node) = graph.nodes.get(key) else { return Ok(()) };
     let Some((resource, namespace, name)) = locate(server, key) else { return Ok(()) };
     let namespace = resource.namespaced.then_some(namespace);
-    if node.deleting {
-        if node.finalizers.iter().any(|f| f == ORPHAN) {
-            for dependent in graph.dependents_of(&node.uid) {
-                disown(server, graph, &dependent, &[&node.uid]).await?;
-            }
-            return let_go(server, &resource, namespace, name, node, ORPHAN).await;
+    if node.goes_by(ORPHAN) {
+        for dependent in graph.dependents_of(&node.uid) {
+            disown(server, graph, &dependent, &[&node.uid]).await?;
         }
-        return if node.waits() { foreground(server, graph, (&resource, namespace, name), node).await } else { Ok(()) };
+        return let_go(server, &resource, namespace, name, node, ORPHAN).await;
+    }
+    if node.goes_by(FOREGROUND) {
+        return foreground(server, graph, (&resource, namespace, name), node).await;
     }
     judge(server, graph, key).await
 }
@@ -198,7 +197,7 @@ enum State {
 /// Whether an owner is there: by what the graph knows, else by a look at where it would be.
 fn owner_state(server: &Server, graph: &Graph, owner: &Owner, namespace: Option<&str>) -> State {
     if let Some(node) = graph.keys.get(&owner.uid).and_then(|key| graph.nodes.get(key)) {
-        return if node.waits() { State::Waiting } else { State::There };
+        return if node.goes_by(FOREGROUND) { State::Waiting } else { State::There };
     }
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let Some(resource) = server.registry.current().by_kind(group, version, &owner.kind) else {
