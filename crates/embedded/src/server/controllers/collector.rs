@@ -88,7 +88,8 @@ impl Graph {
             let freed = before.owners.iter().filter(|owner| before.blocks(&owner.uid) && !node.blocks(&owner.uid));
             dirty.extend(freed.filter_map(|owner| self.keys.get(&owner.uid).cloned()));
         }
-        let begins = |finalizer| node.goes_by(finalizer) && !before.as_ref().is_some_and(|node| node.goes_by(finalizer));
+        let begins =
+            |finalizer| node.goes_by(finalizer) && !before.as_ref().is_some_and(|node| node.goes_by(finalizer));
         if begins(FOREGROUND) {
             dirty.extend(self.dependents_of(&node.uid));
             dirty.push(event.key.clone());
