@@ -17,7 +17,7 @@ const OBJECTS: u64 = 10_000;
 /// How many watches see every change.
 const WATCHES: usize = 100;
 /// How many changes they see.
-const CHANGES: u64 = 200;
+const CHANGES: u64 = 500;
 const CLIENTS: [usize; 2] = [1, 32];
 
 /// The two servers.
@@ -160,9 +160,10 @@ async fn watch(server: &Server, clients: usize) -> anyhow::Result<f64> {
     let list = server.ask(Method::GET, "/api/v1/namespaces/bench-watch/configmaps?limit=1", None).await?;
     let list: Value = serde_json::from_slice(&list)?;
     let from = list["metadata"]["resourceVersion"].as_str().context("a list has a resourceVersion")?.to_owned();
-    let begun = Instant::now();
     let events = usize::try_from(CHANGES)?;
-    let watches = try_join_all((0..WATCHES).map(|_| server.watch("bench-watch", &from, events)));
+    let watches = try_join_all((0..WATCHES).map(|_| server.watch("bench-watch", &from))).await?;
+    let begun = Instant::now();
+    let watches = try_join_all(watches.into_iter().map(|watch| watch.sees(events)));
     let lanes = u64::try_from(clients)?;
     let changes = try_join_all((0..lanes).map(async |lane| {
         for at in (lane..CHANGES).step_by(clients) {

@@ -67,19 +67,11 @@ impl Server {
         Ok(answered / begun.elapsed().as_secs_f64())
     }
 
-    /// Watches the ConfigMaps of a namespace from now on, and resolves when so many events were seen.
-    pub async fn watch(&self, namespace: &str, from: &str, events: usize) -> anyhow::Result<()> {
+    /// Opens a watch of the ConfigMaps of a namespace.
+    pub async fn watch(&self, namespace: &str, from: &str) -> anyhow::Result<Watch> {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps?watch=true&resourceVersion={from}");
         let request = Request::get(path).body(Body::empty())?;
-        let mut body = self.client.send(request).await?.into_body();
-        let mut seen = 0;
-        while seen < events {
-            let frame = body.frame().await.context("the watch ended")??;
-            if let Some(bytes) = frame.data_ref() {
-                seen += bytes.iter().filter(|byte| **byte == b'\n').count();
-            }
-        }
-        Ok(())
+        Ok(Watch(self.client.send(request).await?.into_body()))
     }
 
     /// Makes a namespace.
@@ -98,6 +90,23 @@ impl Server {
             kilobytes += line.trim().trim_end_matches(" kB").trim().parse::<f64>()?;
         }
         Ok(kilobytes / 1024.0)
+    }
+}
+
+/// An open watch.
+pub struct Watch(Body);
+
+impl Watch {
+    /// Resolves when so many events were seen.
+    pub async fn sees(mut self, events: usize) -> anyhow::Result<()> {
+        let mut seen = 0;
+        while seen < events {
+            let frame = self.0.frame().await.context("the watch ended")??;
+            if let Some(bytes) = frame.data_ref() {
+                seen += bytes.iter().filter(|byte| **byte == b'\n').count();
+            }
+        }
+        Ok(())
     }
 }
 

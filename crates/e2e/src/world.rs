@@ -117,7 +117,8 @@ impl World {
     pub fn kubectl_with(&self, input: &str, words: &[&str]) -> Said {
         let mut command = Command::new("kubectl");
         command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(self.home.join("kube-cache"));
-        Said::by(command.args(words), input)
+        // It lives too short to clear its memory up.
+        Said::by(command.args(words).env("GOGC", "400"), input)
     }
 
     /// Calls knoll as the administrator, in a folder.

@@ -129,6 +129,8 @@ impl Home {
     pub fn kubectl(&self, words: &[&str], input: Option<&Value>) -> String {
         let mut command = Command::new("kubectl");
         command.args(words).env_clear().envs(self.environment()).env("KUBECONFIG", self.kubeconfig());
+        // It lives too short to clear its memory up.
+        command.env("GOGC", "400");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         if let Some(input) = input {
