@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use crate::build::{self, building};
+use crate::build;
 use crate::cluster::{self, Place, Runtime};
 use crate::needs;
 use crate::progress::{phase, status};
@@ -107,8 +107,8 @@ pub fn pause(name: &str, busybox: &Path) -> Image {
 
 /// Builds the programs of these packages to be quick, and tells in which folder they are.
 pub fn build_release(packages: &[&str]) -> anyhow::Result<PathBuf> {
-    let mut build = building("build")?;
-    build.args(["--release", "--bins"]).args(packages.iter().flat_map(|package| ["--package", package]));
+    let mut build = build::shipping()?;
+    build.arg("--bins").args(packages.iter().flat_map(|package| ["--package", package]));
     status(&mut build)?;
     build::folder("release")
 }
