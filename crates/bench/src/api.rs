@@ -17,7 +17,7 @@ const OBJECTS: u64 = 10_000;
 /// How many watches see every change.
 const WATCHES: usize = 100;
 /// How many changes they see.
-const CHANGES: u64 = 500;
+const CHANGES: u64 = 200;
 const CLIENTS: [usize; 2] = [1, 32];
 
 /// The two servers.
