@@ -36,6 +36,7 @@ pub use assets::GoSource;
 pub use gomod::program as go_mod_of_program;
 pub use packages::{Tools, busybox, node_possible};
 pub use place::{DEFAULT_NAME, Place, lock, user_cache};
+pub use show::status;
 
 /// The version of Kubernetes when none is asked for.
 const KUBE_VERSION: &str = "1.34.4";
@@ -96,7 +97,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             up.run(&place)
         }
         Action::Down { delete } => down(&place, *delete),
-        Action::Status => show::status(&place),
+        Action::Status => status(&place),
         Action::Logs { process, follow } => show::log(&place, process, *follow),
         Action::Env => show::env(&place),
         Action::Become(_) => Ok(()),

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::bail;
 
 use crate::build;
-use crate::cluster::{Place, Up, down, node_possible};
+use crate::cluster::{self, Place, Up, down, node_possible};
 use crate::image;
 use crate::progress::{phase, status};
 use crate::suite::{self, Program};
@@ -55,8 +55,30 @@ fn on(place: &Place, programs: &[Program], settings: &[(&str, &str)]) -> anyhow:
     phase("tests on the real cluster", || {
         let (alone, beside): (Vec<Program>, Vec<Program>) =
             programs.iter().cloned().partition(|program| ALONE.contains(&program.name.as_str()));
-        Ok(suite::run_in(LANES, &beside, &settings, &WITHOUT)? + suite::run_in(1, &alone, &settings, &WITHOUT)?)
+        let run = |lanes, programs: &[Program]| {
+            suite::run_in(lanes, programs, &settings, &WITHOUT, &|| look_around(place, &kubeconfig))
+        };
+        Ok(run(LANES, &beside)? + run(1, &alone)?)
     })
+}
+
+/// Shows what a person would look at first when a test has failed: whether all of the cluster runs, and the operator.
+fn look_around(place: &Place, kubeconfig: &str) {
+    let _ = cluster::status(place);
+    let system = ["--namespace", "knoll-system"];
+    let questions: [&[&str]; 4] = [
+        &["get", "nodes,pods", "--all-namespaces", "--output", "wide"],
+        &["get", "events", "--sort-by", ".metadata.creationTimestamp"],
+        &["get", "leases", "--output", "wide"],
+        &["logs", "--selector", "app.kubernetes.io/name=knoll", "--tail", "15"],
+    ];
+    for words in questions {
+        println!("$ kubectl {}", words.join(" "));
+        let mut kubectl = Command::new("kubectl");
+        kubectl.args(["--kubeconfig", kubeconfig, "--request-timeout", "5s"]).args(system).args(words);
+        // Whatever it cannot say is a finding too.
+        let _ = kubectl.status();
+    }
 }
 
 /// Installs Knoll, or what is new of it.

@@ -56,11 +56,17 @@ fn program(line: &str) -> Option<Program> {
 /// all have run.
 pub fn run(programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<usize> {
     let lanes = LANES_A_CORE * std::thread::available_parallelism().map_or(2, usize::from);
-    run_in(lanes, programs, settings, words)
+    run_in(lanes, programs, settings, words, &|| {})
 }
 
-/// Runs the programs, so many at once.
-pub fn run_in(lanes: usize, programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<usize> {
+/// Runs the programs, so many at once. Whenever one has failed, `look` shows what it left.
+pub fn run_in(
+    lanes: usize,
+    programs: &[Program],
+    settings: &[(&str, &str)],
+    words: &[&str],
+    look: &(dyn Fn() + Sync),
+) -> anyhow::Result<usize> {
     let memory = folder("debug")?.join("test-times.json");
     let known: BTreeMap<String, f64> =
         std::fs::read(&memory).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
@@ -80,7 +86,10 @@ pub fn run_in(lanes: usize, programs: &[Program], settings: &[(&str, &str)], wor
                     locked(&times).insert(program.name.clone(), took.as_secs_f64());
                     match told(&program.name, took, result) {
                         Ok(count) => drop(passed.fetch_add(count, Ordering::Relaxed)),
-                        Err(output) => locked(&failed).push((program.name, output)),
+                        Err(output) => {
+                            look();
+                            locked(&failed).push((program.name, output));
+                        }
                     }
                 }
             });

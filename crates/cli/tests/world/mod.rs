@@ -230,8 +230,8 @@ impl Place {
         match waited {
             Ok(run) => run.unwrap().unwrap().status.unwrap(),
             Err(_) => {
-                let run = self.api::<Run>().get_opt(name).await;
-                panic!("{}/{name}: {what}: {run:#?}", self.namespace)
+                let status = self.api::<Run>().get_opt(name).await.map(|run| json!(run.and_then(|run| run.status)));
+                panic!("{}/{name}: {what}, and is {}", self.namespace, status.unwrap_or_default())
             }
         }
     }
