@@ -165,6 +165,88 @@ fn what_was_compacted_is_gone_and_says_so() {
 }
 
 #[test]
+fn a_large_list_is_of_one_moment_however_slowly_it_is_read() {
+    check(async |cluster| {
+        let client = Client(cluster);
+        let text = "x".repeat(40_000);
+        let names: Vec<String> = (0..40).map(|at| format!("m{at:02}")).collect();
+        for name in &names {
+            let mut map = map(name);
+            map["data"] = json!({"text": text});
+            client.post(MAPS, map).await;
+        }
+        let open = async |path: &str| {
+            let mut request = Request::get(path).body(Body::empty()).unwrap();
+            request.extensions_mut().insert(Identity::admin("tester"));
+            cluster.cluster().server.handle(request).await.into_body()
+        };
+        let mut list = open(MAPS).await;
+        let mut watch = open(&format!("{MAPS}?watch=1")).await;
+        // The first piece of each is read, and then nothing stays as it was.
+        let first = async |body: &mut Body| {
+            let piece = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert!(piece.len() < 500_000, "{} of {} bytes at once", piece.len(), names.len() * text.len());
+            piece.to_vec()
+        };
+        let (mut listed, mut seen) = (first(&mut list).await, first(&mut watch).await);
+        for name in &names {
+            client.delete(&format!("{MAPS}/{name}")).await;
+            client.post(MAPS, map(&format!("new-{name}"))).await;
+        }
+        listed.extend(list.collect().await.unwrap().to_bytes());
+        let listed: Value = serde_json::from_slice(&listed).unwrap();
+        let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+        let mine = |name: &String| name.contains('m') && !name.starts_with("kube-root");
+        let found: Vec<String> = listed["items"].as_array().unwrap().iter().map(name).filter(mine).collect();
+        assert_eq!(found, names);
+        // The watch shows the same, and then each change.
+        while seen.iter().filter(|byte| **byte == b'\n').count() < names.len() * 3 + 1 {
+            seen.extend(watch.frame().await.unwrap().unwrap().into_data().unwrap());
+        }
+        let events = seen.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let events: Vec<Value> = events.map(|line| serde_json::from_slice(line).unwrap()).collect();
+        let told: Vec<(String, String)> = events
+            .iter()
+            .map(|event| (event["type"].as_str().unwrap().to_owned(), name(&event["object"])))
+            .filter(|(_, name)| mine(name))
+            .collect();
+        let added = names.iter().map(|name| ("ADDED".to_owned(), name.clone()));
+        let changed = names
+            .iter()
+            .flat_map(|name| [("DELETED".to_owned(), name.clone()), ("ADDED".to_owned(), format!("new-{name}"))]);
+        assert_eq!(told, added.chain(changed).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_page_of_a_selection_says_whether_there_is_anything_after_it() {
+    check(async |cluster| {
+        let client = Client(cluster);
+        for (name, app) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "x")] {
+            let mut map = map(name);
+            map["metadata"]["labels"] = json!({"app": app});
+            client.post(MAPS, map).await;
+        }
+        // All but the root certificate come before it, so there is always something after them.
+        for (path, names, goes_on) in [
+            (format!("{MAPS}?labelSelector=app%3Dx&limit=2"), vec!["a", "c"], true),
+            (format!("{MAPS}?labelSelector=app%3Dx&limit=4"), vec!["a", "c", "d"], false),
+            (format!("{MAPS}?labelSelector=!app&limit=1"), vec!["kube-root-ca.crt"], false),
+            (format!("{MAPS}?labelSelector=app%3Dy"), vec!["b"], false),
+        ] {
+            let (_, page) = client.get(&path).await;
+            let found: Vec<&str> = page["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|item| item["metadata"]["name"].as_str().unwrap())
+                .collect();
+            assert_eq!((found, page["metadata"]["continue"].is_string()), (names, goes_on), "{path}");
+        }
+    });
+}
+
+#[test]
 fn a_finalizer_holds_an_object_until_it_is_taken_off() {
     check(async |cluster| {
         let client = Client(cluster);

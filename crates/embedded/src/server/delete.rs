@@ -9,7 +9,7 @@ use crate::server::kinds::{Resource, Rules};
 use crate::server::query::Query;
 use crate::server::read::{self, Selection};
 use crate::server::status::{ApiError, Result, Subject, json_response};
-use crate::server::{Call, Server, controllers, meta, object, options, write};
+use crate::server::{Call, Server, controllers, list, meta, object, options, write};
 use crate::store::{self, Write};
 
 /// The finalizer of an object that waits for its dependents.
@@ -261,7 +261,7 @@ pub async fn collection(server: &Server, call: &Call, body: &Value) -> Result<Re
     let options = Options::parse(call, body)?;
     let selection = Selection::parse(call)?;
     server.admit(call, "DELETE", None, None)?;
-    let listed = read::select(server, call, &selection)?;
+    let listed = list::select(server, call, &selection)?;
     let mut items = Vec::with_capacity(listed.entries.len());
     for entry in &listed.entries {
         let object = read::load(&call.resource, entry)?;
@@ -270,7 +270,7 @@ pub async fn collection(server: &Server, call: &Call, body: &Value) -> Result<Re
         match delete(server, &call.resource, namespace, name, &options).await {
             Ok(_) => {
                 let mut item = object.clone();
-                read::untyped(&call.resource, &mut item);
+                list::untyped(&call.resource, &mut item);
                 items.push(item);
             }
             Err(error) if error.code == StatusCode::NOT_FOUND => {}

@@ -13,6 +13,7 @@ pub mod discovery;
 pub mod envelope;
 pub mod identity;
 pub mod kinds;
+mod list;
 pub mod listen;
 pub mod meta;
 pub mod object;
@@ -302,7 +303,7 @@ impl Server {
         }
         let written = match verb {
             "get" => return read::get(self, &call),
-            "list" => return read::list(self, &call),
+            "list" => return list::list(self, &call),
             "watch" => return watch::watch(self, call),
             "create" => {
                 options::check(options::Kind::Create, &call.query)?;

@@ -178,7 +178,7 @@ impl Server {
 
     /// Every object below a prefix of the store.
     pub(crate) fn objects(&self, prefix: &str) -> Vec<Value> {
-        let list = List { prefix, after: None, limit: None, at: None };
+        let list = List { prefix, ..List::default() };
         let entries = self.store.list(list).map(|page| page.entries).unwrap_or_default();
         entries.iter().filter_map(|e| super::object::decode_entry(e).ok()).collect()
     }

@@ -11,11 +11,12 @@ use http::header;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 
+use crate::server::list::Cursor;
 use crate::server::query::Form;
 use crate::server::read::{self, Selection};
 use crate::server::status::{ApiError, Result};
 use crate::server::{Call, Server, object, options};
-use crate::store::{self, Event, EventKind, Watch};
+use crate::store::{self, Entry, Event, EventKind, Extent, Page, Watch};
 use crate::table;
 
 /// How often a client that takes bookmarks hears how far the server has come.
@@ -29,8 +30,6 @@ const GATHER: Duration = Duration::from_micros(50);
 /// A shorter pause than that saves nothing. An event that few look at is sent at once.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// How much of what is there already is sent at once.
-const CHUNK: usize = 256 * 1024;
 
 /// `GET` with `watch=1`.
 pub fn watch(server: &Server, call: Call) -> Result<Response> {
@@ -51,29 +50,15 @@ pub fn watch(server: &Server, call: Call) -> Result<Response> {
         Some(seconds) => u64::try_from(seconds).unwrap_or(LIFE).min(24 * 3600),
         None => LIFE + rand::random_range(0..LIFE),
     };
-    let mut first: Vec<Bytes> = Vec::new();
-    let mut chunk = BytesMut::new();
-    let mut feed = Feed { server: server.clone(), call, selection, header_sent: false };
-    let from = if from_scratch {
-        let listed = read::select(server, &without_paging(&feed.call), &feed.selection)?;
-        for entry in &listed.entries {
-            feed.line(&mut chunk, "ADDED", &entry.value, entry.revision)?;
-            if chunk.len() >= CHUNK {
-                first.push(chunk.split().freeze());
-            }
-        }
-        if !initial.is_empty() && bookmarks {
-            chunk.put(feed.bookmark(listed.revision, true));
-        }
-        if !chunk.is_empty() {
-            first.push(chunk.freeze());
-        }
-        listed.revision
-    } else if asked == 0 {
-        newest
+    let (first, from) = if from_scratch {
+        let mut cursor = Cursor::new(server, &without_paging(&call), &selection)?;
+        let page = cursor.read(server, Extent::Piece)?;
+        let from = page.revision;
+        (Some(First { cursor, page, tell_end: !initial.is_empty() && bookmarks }), from)
     } else {
-        asked
+        (None, if asked == 0 { newest } else { asked })
     };
+    let feed = Feed { server: server.clone(), call, selection, header_sent: false };
     let prefix = feed.call.resource.prefix(feed.call.target.namespace.as_deref());
     let source = match server.store.watch(&prefix, from) {
         Ok(source) => Source::Live(source),
@@ -86,7 +71,7 @@ pub fn watch(server: &Server, call: Call) -> Result<Response> {
         pause: Box::pin(tokio::time::sleep_until(now)),
         timer: Box::pin(tokio::time::sleep_until(if bookmarks { end.min(now + BOOKMARK_EVERY) } else { end })),
         feed,
-        first: first.into_iter(),
+        first,
         source,
         end,
         bookmarks,
@@ -121,9 +106,18 @@ enum Source {
     Ended(Option<Bytes>),
 }
 
+/// What a watch begins with.
+struct First {
+    cursor: Cursor,
+    page: Page,
+    /// The client wants to hear when it has seen all of it.
+    tell_end: bool,
+}
+
 struct Stream {
     feed: Feed,
-    first: std::vec::IntoIter<Bytes>,
+    /// What is there already, as far as it was not sent yet.
+    first: Option<First>,
     source: Source,
     end: Instant,
     bookmarks: bool,
@@ -138,8 +132,26 @@ struct Stream {
 
 impl Stream {
     async fn next(&mut self) -> Option<Bytes> {
-        if let Some(chunk) = self.first.next() {
-            return Some(chunk);
+        while let Some(first) = &mut self.first {
+            let mut out = BytesMut::new();
+            first.page.entries.iter().for_each(|entry| self.feed.first(&mut out, entry));
+            if !first.page.more {
+                if first.tell_end {
+                    out.put(self.feed.bookmark(first.page.revision, true));
+                }
+                self.first = None;
+            } else {
+                match first.cursor.read(&self.feed.server, Extent::Piece) {
+                    Ok(page) => first.page = page,
+                    Err(error) => {
+                        self.source = Source::Ended(Some(Feed::error(&error)));
+                        self.first = None;
+                    }
+                }
+            }
+            if !out.is_empty() {
+                return Some(out.freeze());
+            }
         }
         loop {
             let watch = match &mut self.source {
@@ -197,6 +209,15 @@ struct Feed {
 }
 
 impl Feed {
+    /// An object that is there already.
+    fn first(&mut self, out: &mut BytesMut, entry: &Entry) {
+        if self.selection.matches(&entry.value)
+            && let Err(error) = self.line(out, "ADDED", &entry.value, entry.revision)
+        {
+            out.put(Self::error(&error));
+        }
+    }
+
     /// An object that comes into the selection is added for this client, one that leaves it is deleted.
     fn event(&mut self, out: &mut BytesMut, event: &Event) {
         let is = |bytes: &[u8]| self.selection.matches(bytes);

@@ -125,10 +125,22 @@ pub struct List<'a> {
     pub prefix: &'a str,
     /// Keys after this one only: the last key of the page before.
     pub after: Option<&'a str>,
-    /// How many entries a page has at most; `None` and 0 mean all.
-    pub limit: Option<usize>,
+    /// How much of it.
+    pub extent: Extent,
     /// The revision to read at: that of the first page, for the pages after it. `None` is the newest.
     pub at: Option<u64>,
+}
+
+/// How much of a list is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it.
+    #[default]
+    All,
+    /// So many entries; those that come after them are counted.
+    Page(usize),
+    /// As much as is well held in memory at once.
+    Piece,
 }
 
 /// A part of a list, in order of the keys.
@@ -140,7 +152,7 @@ pub struct Page {
     pub revision: u64,
     /// Whether there are entries after this page.
     pub more: bool,
-    /// How many there are after this page, when there are more.
+    /// How many there are after this page, if there are more and they were counted.
     pub remaining: Option<u64>,
 }
 
@@ -234,8 +246,7 @@ impl Store {
 
     /// The entries with a prefix, now or at a past revision.
     ///
-    /// A past revision costs a scan of the log since then, in addition to the page. A page with a limit counts
-    /// what comes after it.
+    /// A past revision costs a scan of the log since then, in addition to the page.
     pub fn list(&self, range: List<'_>) -> Result<Page, Error> {
         self.inner.shared.snapshot()?.list(range)
     }

@@ -8,7 +8,7 @@ use redb::{Database, ReadOnlyTable, ReadableDatabase};
 
 use super::error::Error;
 use super::record::{self, Kind, Logged, Version};
-use super::{Entry, Event, List, Page};
+use super::{Entry, Event, Extent, List, Page};
 
 /// How many log records one piece of history is read from at most, so that a watcher that looks for
 /// a rare key does not hold its thread for long.
@@ -16,6 +16,8 @@ const SCAN_RECORDS: usize = 4096;
 /// How many events, and bytes of them, one piece of history has at most.
 const PIECE_EVENTS: usize = 256;
 const PIECE_BYTES: usize = 1 << 20;
+/// How many bytes one piece of a list has, or one entry more. Tests have small entries.
+const LIST_BYTES: usize = if cfg!(test) { 100 } else { 256 << 10 };
 
 /// The tables as they were after one commit.
 ///
@@ -75,7 +77,7 @@ impl Snapshot {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix),
         };
-        let mut collect = Collect::new(list.limit);
+        let mut collect = Collect::new(list.extent);
         // The page is what is there now, but for the keys that changed after `at`: those have the value
         // that the first such change replaced, or none when it created the key. Both sides come in
         // order of the keys.
@@ -83,7 +85,7 @@ impl Snapshot {
         for stored in self.current.range::<&[u8]>((start, Bound::Unbounded)).map_err(Error::read)? {
             let (key, version) = stored.map_err(Error::read)?;
             let key = key.value();
-            if !key.starts_with(prefix) {
+            if !key.starts_with(prefix) || collect.is_done() {
                 break;
             }
             while let Some((key, first)) = changed.next_if(|(changed, _)| changed.as_slice() < key) {
@@ -207,27 +209,40 @@ impl Snapshot {
 
 /// Fills a page and counts what does not fit.
 struct Collect {
-    limit: Option<usize>,
+    extent: Extent,
     entries: Vec<Entry>,
+    bytes: usize,
     remaining: u64,
 }
 
 impl Collect {
-    fn new(limit: Option<usize>) -> Collect {
-        Collect { limit: limit.filter(|limit| *limit > 0), entries: Vec::new(), remaining: 0 }
+    fn new(extent: Extent) -> Collect {
+        Collect { extent, entries: Vec::new(), bytes: 0, remaining: 0 }
     }
 
     fn take(&mut self, key: &[u8], stored: &[u8]) -> Result<(), Error> {
-        if self.limit.is_some_and(|limit| self.entries.len() >= limit) {
+        let is_full = match self.extent {
+            Extent::All => false,
+            Extent::Page(limit) => self.entries.len() >= limit,
+            Extent::Piece => self.bytes >= LIST_BYTES,
+        };
+        if is_full {
             self.remaining += 1;
         } else {
+            self.bytes += stored.len();
             self.entries.push(Version::decode(stored)?.to_entry(key)?);
         }
         Ok(())
     }
 
+    /// Whether what comes after the page does not matter any more: that there is something is known.
+    fn is_done(&self) -> bool {
+        self.extent == Extent::Piece && self.remaining > 0
+    }
+
     fn into_page(self, revision: u64) -> Page {
         let more = self.remaining > 0;
-        Page { entries: self.entries, revision, more, remaining: more.then_some(self.remaining) }
+        let counted = more && self.extent != Extent::Piece;
+        Page { entries: self.entries, revision, more, remaining: counted.then_some(self.remaining) }
     }
 }

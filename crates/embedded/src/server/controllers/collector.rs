@@ -116,8 +116,7 @@ impl Node {
 pub async fn run(server: Server) -> Result<()> {
     let mut graph = Graph::default();
     let mut dirty: Vec<String> = Vec::new();
-    let page =
-        server.store.list(List { prefix: "", after: None, limit: None, at: None }).map_err(ApiError::internal)?;
+    let page = server.store.list(List { prefix: "", ..List::default() }).map_err(ApiError::internal)?;
     for entry in page.entries {
         if let Ok(light) = object::light(&entry.value) {
             let node = graph.put(&entry.key, light);

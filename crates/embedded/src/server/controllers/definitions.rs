@@ -23,8 +23,7 @@ pub fn load(server: &Server) -> Result<()> {
 }
 
 fn all(server: &Server) -> Result<(Vec<Value>, u64)> {
-    let page =
-        server.store.list(List { prefix: PREFIX, after: None, limit: None, at: None }).map_err(ApiError::internal)?;
+    let page = server.store.list(List { prefix: PREFIX, ..List::default() }).map_err(ApiError::internal)?;
     let crds = page.entries.iter().filter_map(|e| object::decode_entry(e).ok()).collect();
     Ok((crds, page.revision))
 }

@@ -15,7 +15,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// Deletes what is too old, once a minute.
 pub async fn run(server: Server) -> Result<()> {
     loop {
-        let list = List { prefix: PREFIX, after: None, limit: None, at: None };
+        let list = List { prefix: PREFIX, ..List::default() };
         let page = server.store.list(list).map_err(ApiError::internal)?;
         let oldest = server.now().checked_sub(KEEP).unwrap_or(Timestamp::UNIX_EPOCH);
         for entry in page.entries {

@@ -44,7 +44,7 @@ async fn furnish(server: &Server, namespace: &str) -> Result<()> {
 pub async fn run(server: Server) -> Result<()> {
     let mut seen = server.store.revision();
     loop {
-        let list = List { prefix: PREFIX, after: None, limit: None, at: None };
+        let list = List { prefix: PREFIX, ..List::default() };
         let page = server.store.list(list).map_err(ApiError::internal)?;
         let mut emptying = false;
         for namespace in page.entries.iter().filter_map(|e| object::decode_entry(e).ok()) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Entry, Error, Event, EventKind, Store, Write};
+use super::super::{Entry, Error, Event, EventKind, Extent, Store, Write};
 use super::{drain, pages};
 
 type State = BTreeMap<String, Entry>;
@@ -93,10 +93,10 @@ impl Model {
             assert_eq!(store.count(prefix).unwrap(), self.list(prefix, self.revision()).len() as u64);
             for at in self.compacted..=self.revision() {
                 let expected = self.list(prefix, at);
-                for limit in [1, 3, usize::MAX] {
-                    let page = pages(store, prefix, limit, at).unwrap();
+                for extent in [Extent::Page(1), Extent::Page(3), Extent::Piece, Extent::All] {
+                    let page = pages(store, prefix, extent, at).unwrap();
                     assert_eq!(page.revision, at);
-                    assert_eq!(page.entries, expected, "`{prefix}` at {at} by {limit}");
+                    assert_eq!(page.entries, expected, "`{prefix}` at {at} by {extent:?}");
                 }
                 let mut watch = store.watch(prefix, at).unwrap();
                 let seen = drain(&mut watch).unwrap();
@@ -105,11 +105,13 @@ impl Model {
             }
         }
         for gone in 0..self.compacted {
-            assert!(matches!(pages(store, "", 1, gone), Err(Error::Compacted { oldest }) if oldest == self.compacted));
+            assert!(
+                matches!(pages(store, "", Extent::Page(1), gone), Err(Error::Compacted { oldest }) if oldest == self.compacted)
+            );
             assert!(matches!(store.watch("", gone), Err(Error::Compacted { oldest }) if oldest == self.compacted));
         }
         let future = self.revision() + 1;
-        assert!(matches!(pages(store, "", 1, future), Err(Error::Future { .. })));
+        assert!(matches!(pages(store, "", Extent::Page(1), future), Err(Error::Future { .. })));
         assert!(matches!(store.watch("", future), Err(Error::Future { .. })));
     }
 }
