@@ -19,6 +19,7 @@ const WATCHES: usize = 100;
 /// How many changes they see.
 const CHANGES: u64 = 200;
 const CLIENTS: [usize; 2] = [1, 32];
+const NAMES: [&str; 2] = ["embedded", "kube-apiserver + etcd"];
 
 /// The two servers.
 #[derive(clap::Args)]
@@ -79,7 +80,7 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let filled = [servers[0].memory()?, servers[1].memory()?];
     let mut table = Table::default();
-    table.row(["", "clients", "embedded", "kube-apiserver + etcd", "embedded is"]);
+    table.row(["", "clients", NAMES[0], NAMES[1], "embedded is"]);
     let starts = (arguments.embedded_start, arguments.real_start);
     table.row([
         "start, ms",
@@ -94,8 +95,10 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
             eprintln!("{title} with {clients} client{}", if clients == 1 { "" } else { "s" });
             let mut readings = [Spread::default(), Spread::default()];
             for round in 0..arguments.rounds {
-                for (server, spread) in servers.iter().zip(&mut readings) {
-                    spread.add(read(server, load, clients, round, Duration::from_secs_f64(arguments.seconds)).await?);
+                for ((server, spread), name) in servers.iter().zip(&mut readings).zip(NAMES) {
+                    let period = Duration::from_secs_f64(arguments.seconds);
+                    let reading = read(server, load, clients, round, period).await;
+                    spread.add(reading.with_context(|| format!("{title}, {clients} clients, {name}"))?);
                 }
             }
             let [ours, theirs] = &readings;

@@ -1,9 +1,9 @@
 //! Tells the hub how far the run is.
 //!
 //! Each report is the whole picture, so reports can be repeated and left out: one is under way at a time, and what changed
-//! meanwhile goes into the next. Short steps share one: between two reports there is a pause that no person notices, and
-//! that the end of the run, or a client that has attached, does not wait for. The steps do not wait for reports; only
-//! the last one, which ends the run, is awaited.
+//! meanwhile goes into the next. Short steps share one: between two reports there is a pause, which no person notices and
+//! which is longer where the cluster has much to do. The end of the run, or a client that has attached, does not wait for
+//! it. The steps do not wait for reports; only the last one, which ends the run, is awaited.
 
 use std::time::Duration;
 
@@ -21,7 +21,10 @@ use crate::hub::{self, Hub};
 use crate::stop::{Reason, Stop};
 
 /// How long after a report the next one comes at the earliest.
-const PAUSE: Duration = Duration::from_millis(500);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How many times the wait for the last answer the pause is: who takes long to answer has much to do.
+const PATIENCE: u32 = 10;
 
 /// The picture of the run. What is changed in it is sent when it is announced, so that what changes at the same time is
 /// one report.
@@ -130,8 +133,9 @@ async fn send_changes(mut changes: watch::Receiver<Progress>, hub: Hub, stop: St
         let _ = tokio::time::timeout_at(earliest, changes.wait_for(urgent)).await;
         let picture = changes.borrow_and_update().clone();
         attached = picture.attached;
+        let begun = Instant::now();
         let answer = send(&hub, &picture).await;
-        earliest = Instant::now() + PAUSE;
+        earliest = Instant::now() + pause(begun.elapsed());
         match answer {
             Ok(_) if picture.exit.is_some() => break,
             Ok(ProgressReply { cancel: true }) => stop.request_once(Reason::Cancelled),
@@ -145,9 +149,26 @@ async fn send_changes(mut changes: watch::Receiver<Progress>, hub: Hub, stop: St
     Ok(())
 }
 
+/// How long to wait after a report that was answered in this time.
+fn pause(answered_in: Duration) -> Duration {
+    answered_in.saturating_mul(PATIENCE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+}
+
 async fn send(hub: &Hub, picture: &Progress) -> Result<ProgressReply, hub::Error> {
     const WHAT: &str = "the progress";
     let content = serde_json::to_vec(picture).map_err(|source| hub::Error::Answer { what: WHAT, source })?;
     let answer = hub.send(WHAT, Method::PUT, path::PROGRESS, Bytes::from(content)).await?;
     serde_json::from_slice(&answer).map_err(|source| hub::Error::Answer { what: WHAT, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_cluster_hears_less_often_but_never_long_nothing() {
+        for (answered_in, expect) in [(0, 500), (20, 500), (120, 1200), (3_000, 5_000), (u64::MAX, 5_000)] {
+            assert_eq!(pause(Duration::from_millis(answered_in)), Duration::from_millis(expect), "{answered_in} ms");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use futures::StreamExt;
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use knoll_api::run::RunPhase;
 use knoll_api::workspace::Workspace;
 use knoll_api::{Run, run::RunStatus};
@@ -87,7 +87,20 @@ impl Cluster {
         let took = self.apply(module, &names).await?;
         self.idle(&names).await?;
         let after = self.at_rest().await?;
+        self.clear(&names).await?;
         Ok((took, after.since(&before).and_created(&self.meter, count)))
+    }
+
+    /// Deletes Runs and waits until their pods are gone: a kubelet has to do with every container that it remembers, and
+    /// each reading shall find what the one before it found.
+    async fn clear(&self, names: &[String]) -> anyhow::Result<()> {
+        let runs: Api<Run> = Api::namespaced(self.client.clone(), &self.namespace);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let params = DeleteParams::default();
+        try_join_all(names.iter().map(|name| runs.delete(name, &params))).await?;
+        let gone = names.iter().map(|name| await_condition(pods.clone(), name, |pod: Option<&Pod>| pod.is_none()));
+        tokio::time::timeout(PATIENCE, try_join_all(gone)).await.context("the pods of ended runs stay")??;
+        self.at_rest().await.map(drop)
     }
 
     /// Creates Runs of the names of their Workspaces; the time until the last one has succeeded.
