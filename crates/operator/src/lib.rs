@@ -309,9 +309,15 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
     result
 }
 
-/// Leaves of an object what says whose it is: users' annotations can be as large as the object.
+/// Leaves of an object what tells it from others and says whose it is. There are many of them, and users' labels and
+/// annotations can be as large as the object.
 fn bare<K>(object: &mut PartialObjectMeta<K>) {
-    object.metadata.annotations.get_or_insert_default().retain(|key, _| key == annotation::STACK_UID);
+    let meta = &mut object.metadata;
+    for (map, kept) in [(&mut meta.labels, label::STACK), (&mut meta.annotations, annotation::STACK_UID)] {
+        let value = map.take().and_then(|mut map| map.remove(kept));
+        *map = value.map(|value| [(kept.to_owned(), value)].into());
+    }
+    (meta.owner_references, meta.finalizers, meta.managed_fields) = (None, None, None);
 }
 
 /// The objects of a kind that the operator is responsible for.

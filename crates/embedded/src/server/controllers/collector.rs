@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde_json::json;
+use uuid::Uuid;
 
 use super::patch;
 use crate::server::Server;
@@ -13,7 +14,7 @@ use crate::server::delete::{self, FOREGROUND, ORPHAN, Options};
 use crate::server::kinds::Resource;
 use crate::server::object::{self, Light, Owner};
 use crate::server::status::{ApiError, Result};
-use crate::store::{Event, EventKind, List};
+use crate::store::{Event, EventKind, Extent, List};
 
 /// What is known of all objects: who is there, and who depends on whom.
 #[derive(Default)]
@@ -22,8 +23,13 @@ struct Graph {
     nodes: HashMap<String, Node>,
     /// The keys of the dependents of each owner, by the owner's UID.
     dependents: HashMap<String, BTreeSet<String>>,
-    /// The key of each object, by its UID.
-    keys: HashMap<String, String>,
+    /// The key of each object. There are many of them, and of most nothing else is known.
+    keys: HashMap<Uuid, Box<str>>,
+}
+
+/// A UID in little room; `None` when no object can have it.
+fn short(uid: &str) -> Option<Uuid> {
+    Uuid::try_parse(uid).ok().filter(|short| short.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()) == uid)
 }
 
 #[derive(Clone)]
@@ -35,26 +41,29 @@ struct Node {
 }
 
 impl Graph {
-    fn put(&mut self, key: &str, light: Light) -> Node {
-        self.remove(key);
-        let meta = light.metadata;
-        let node = Node {
-            uid: meta.uid,
-            owners: meta.owner_references,
-            finalizers: meta.finalizers,
-            deleting: meta.deletion_timestamp.is_some(),
-        };
+    fn put(&mut self, key: &str, node: Node) {
+        self.unlink(key);
+        if let Some(uid) = short(&node.uid) {
+            self.keys.insert(uid, key.into());
+        }
         for owner in &node.owners {
             self.dependents.entry(owner.uid.clone()).or_default().insert(key.to_owned());
         }
-        self.keys.insert(node.uid.clone(), key.to_owned());
-        self.nodes.insert(key.to_owned(), node.clone());
-        node
+        if node.matters() {
+            self.nodes.insert(key.to_owned(), node);
+        }
     }
 
-    fn remove(&mut self, key: &str) -> Option<Node> {
-        let node = self.nodes.remove(key)?;
-        for owner in &node.owners {
+    fn remove(&mut self, key: &str, node: &Node) {
+        self.unlink(key);
+        if let Some(uid) = short(&node.uid) {
+            self.keys.remove(&uid);
+        }
+    }
+
+    /// Forgets on whom an object depended.
+    fn unlink(&mut self, key: &str) {
+        for owner in self.nodes.remove(key).into_iter().flat_map(|node| node.owners) {
             if let Some(set) = self.dependents.get_mut(&owner.uid) {
                 set.remove(key);
                 if set.is_empty() {
@@ -62,8 +71,10 @@ impl Graph {
                 }
             }
         }
-        self.keys.remove(&node.uid);
-        Some(node)
+    }
+
+    fn key_of(&self, uid: &str) -> Option<&str> {
+        self.keys.get(&short(uid)?).map(Box::as_ref)
     }
 
     fn dependents_of(&self, uid: &str) -> Vec<String> {
@@ -75,32 +86,50 @@ impl Graph {
     /// The order of changes counts: whoever comes to depend on an owner that waits for its dependents already was not
     /// there when it asked them to go, and stays as long as the owner does.
     fn note(&mut self, event: &Event) -> Vec<String> {
+        let Ok(light) = object::light(&event.value) else { return Vec::new() };
+        let (node, before) = (Node::from(light), self.nodes.get(&event.key).cloned());
         if event.kind != EventKind::Put {
-            let Some(node) = self.remove(&event.key) else { return Vec::new() };
-            let waiting = node.owners.iter().filter_map(|owner| self.keys.get(&owner.uid).cloned());
+            self.remove(&event.key, &node);
+            let owners = before.as_ref().map_or(&node.owners, |before| &before.owners);
+            let waiting = owners.iter().filter_map(|owner| Some(self.key_of(&owner.uid)?.to_owned()));
             return waiting.chain(self.dependents_of(&node.uid)).collect();
         }
-        let Ok(light) = object::light(&event.value) else { return Vec::new() };
-        let before = self.nodes.get(&event.key).cloned();
-        let node = self.put(&event.key, light);
+        self.put(&event.key, node.clone());
         let mut dirty = Vec::new();
         if let Some(before) = &before {
             let freed = before.owners.iter().filter(|owner| before.blocks(&owner.uid) && !node.blocks(&owner.uid));
-            dirty.extend(freed.filter_map(|owner| self.keys.get(&owner.uid).cloned()));
+            dirty.extend(freed.filter_map(|owner| Some(self.key_of(&owner.uid)?.to_owned())));
         }
         let begins =
             |finalizer| node.goes_by(finalizer) && !before.as_ref().is_some_and(|node| node.goes_by(finalizer));
         if begins(FOREGROUND) {
             dirty.extend(self.dependents_of(&node.uid));
             dirty.push(event.key.clone());
-        } else if begins(ORPHAN) || node.owners.iter().any(|owner| !self.keys.contains_key(&owner.uid)) {
+        } else if begins(ORPHAN) || node.owners.iter().any(|owner| self.key_of(&owner.uid).is_none()) {
             dirty.push(event.key.clone());
         }
         dirty
     }
 }
 
+impl From<Light> for Node {
+    fn from(light: Light) -> Self {
+        let meta = light.metadata;
+        Node {
+            uid: meta.uid,
+            owners: meta.owner_references,
+            finalizers: meta.finalizers,
+            deleting: meta.deletion_timestamp.is_some(),
+        }
+    }
+}
+
 impl Node {
+    /// Whether anything can follow from it: it has an owner or is on its way out.
+    fn matters(&self) -> bool {
+        !self.owners.is_empty() || self.deleting
+    }
+
     /// Whether it is being deleted, and has to be let go by this finalizer.
     fn goes_by(&self, finalizer: &str) -> bool {
         self.deleting && self.finalizers.iter().any(|held| held == finalizer)
@@ -116,16 +145,24 @@ impl Node {
 pub async fn run(server: Server) -> Result<()> {
     let mut graph = Graph::default();
     let mut dirty: Vec<String> = Vec::new();
-    let page = server.store.list(List { prefix: "", ..List::default() }).map_err(ApiError::internal)?;
-    for entry in page.entries {
-        if let Ok(light) = object::light(&entry.value) {
-            let node = graph.put(&entry.key, light);
-            if !node.owners.is_empty() || node.deleting {
-                dirty.push(entry.key);
+    let (mut at, mut after) = (None, None::<String>);
+    let revision = loop {
+        let list = List { prefix: "", after: after.as_deref(), extent: Extent::Piece, at };
+        let page = server.store.list(list).map_err(ApiError::internal)?;
+        (at, after) = (Some(page.revision), page.entries.last().map(|entry| entry.key.clone()));
+        for entry in page.entries {
+            let Ok(light) = object::light(&entry.value) else { continue };
+            let node = Node::from(light);
+            if node.matters() {
+                dirty.push(entry.key.clone());
             }
+            graph.put(&entry.key, node);
         }
-    }
-    let mut watch = server.store.watch("", page.revision).map_err(ApiError::internal)?;
+        if !page.more {
+            break page.revision;
+        }
+    };
+    let mut watch = server.store.watch("", revision).map_err(ApiError::internal)?;
     loop {
         let mut done = HashSet::new();
         let mut again = Vec::new();
@@ -196,8 +233,9 @@ enum State {
 
 /// Whether an owner is there: by what the graph knows, else by a look at where it would be.
 fn owner_state(server: &Server, graph: &Graph, owner: &Owner, namespace: Option<&str>) -> State {
-    if let Some(node) = graph.keys.get(&owner.uid).and_then(|key| graph.nodes.get(key)) {
-        return if node.goes_by(FOREGROUND) { State::Waiting } else { State::There };
+    if let Some(key) = graph.key_of(&owner.uid) {
+        let waits = graph.nodes.get(key).is_some_and(|node| node.goes_by(FOREGROUND));
+        return if waits { State::Waiting } else { State::There };
     }
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let Some(resource) = server.registry.current().by_kind(group, version, &owner.kind) else {
