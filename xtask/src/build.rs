@@ -11,7 +11,7 @@ use crate::progress::{cargo, root};
 
 /// Cargo with a command that builds for tests, such as `build` or `test`.
 ///
-/// Programs at a fixed address start in a third of the time: the many of a debug build have hundreds of thousands of
+/// Programs at a fixed address start in less than half the time: the many of a debug build have hundreds of thousands of
 /// pointers to mend first otherwise.
 pub fn building(subcommand: &str) -> anyhow::Result<Command> {
     with_flags(subcommand, "-C target-feature=+crt-static -C relocation-model=static")
