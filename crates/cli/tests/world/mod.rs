@@ -6,6 +6,7 @@
 
 use std::fmt::Debug;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
@@ -383,7 +384,8 @@ pub async fn within<T: Debug>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 /// A process of a pod, wherever its containers run: its environment names the pod's UID, or it is in another world of
-/// processes than this one and its mounts name it. (The mounts of a node's own processes name the pods of all.)
+/// processes and files than this one and its mounts name it. (The mounts of a node's own processes name the pods of all,
+/// and so do those of a container that is just being made, which is not yet where its files are.)
 #[derive(Debug)]
 pub struct Process {
     pub pid: i32,
@@ -413,7 +415,15 @@ impl Process {
 pub fn processes(pod: &Pod) -> Vec<Process> {
     let uid = pod.uid().unwrap();
     let names_it = |file: PathBuf| fs::read(file).is_ok_and(|text| String::from_utf8_lossy(&text).contains(&uid));
-    let inside = |proc: &Path| fs::read_link(proc.join("ns/pid")).ok() != fs::read_link("/proc/self/ns/pid").ok();
+    let place = |proc: &Path| {
+        let root = fs::metadata(proc.join("root")).map(|root| (root.dev(), root.ino())).ok();
+        (fs::read_link(proc.join("ns/pid")).ok(), root)
+    };
+    let own = place(Path::new("/proc/self"));
+    let inside = |proc: &Path| {
+        let (processes, root) = place(proc);
+        processes != own.0 && root.is_some() && root != own.1
+    };
     let numbers = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers
         .filter_map(|pid: i32| {
