@@ -46,6 +46,13 @@ impl Client<'_> {
         self.send(Method::GET, path, "", &Value::Null).await
     }
 
+    /// The body of an answer, to be read piece by piece.
+    async fn open(&self, path: &str) -> Body {
+        let mut request = Request::get(path).body(Body::empty()).unwrap();
+        request.extensions_mut().insert(Identity::admin("tester"));
+        self.0.cluster().server.handle(request).await.into_body()
+    }
+
     async fn delete(&self, path: &str) -> (StatusCode, Value) {
         self.send(Method::DELETE, path, "", &Value::Null).await
     }
@@ -175,13 +182,8 @@ fn a_large_list_is_of_one_moment_however_slowly_it_is_read() {
             map["data"] = json!({"text": text});
             client.post(MAPS, map).await;
         }
-        let open = async |path: &str| {
-            let mut request = Request::get(path).body(Body::empty()).unwrap();
-            request.extensions_mut().insert(Identity::admin("tester"));
-            cluster.cluster().server.handle(request).await.into_body()
-        };
-        let mut list = open(MAPS).await;
-        let mut watch = open(&format!("{MAPS}?watch=1")).await;
+        let mut list = client.open(MAPS).await;
+        let mut watch = client.open(&format!("{MAPS}?watch=1")).await;
         // The first piece of each is read, and then nothing stays as it was.
         let first = async |body: &mut Body| {
             let piece = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -215,6 +217,29 @@ fn a_large_list_is_of_one_moment_however_slowly_it_is_read() {
             .iter()
             .flat_map(|name| [("DELETED".to_owned(), name.clone()), ("ADDED".to_owned(), format!("new-{name}"))]);
         assert_eq!(told, added.chain(changed).collect::<Vec<_>>());
+    });
+}
+
+/// A part of a list must not look like the whole of it.
+#[test]
+fn a_large_list_whose_moment_is_forgotten_is_broken_off() {
+    check(async |cluster| {
+        let client = Client(cluster);
+        for at in 0..40 {
+            let mut map = map(&format!("m{at:02}"));
+            map["data"] = json!({"text": "x".repeat(40_000)});
+            client.post(MAPS, map).await;
+        }
+        let (mut list, mut watch) = (client.open(MAPS).await, client.open(&format!("{MAPS}?watch=1")).await);
+        assert!(list.frame().await.unwrap().is_ok() && watch.frame().await.unwrap().is_ok());
+        client.delete(&format!("{MAPS}/m39")).await;
+        let store = &cluster.cluster().server.store;
+        store.compact(store.revision()).await.unwrap();
+        assert!(list.collect().await.is_err(), "the client must see that there was more");
+        let rest = watch.collect().await.unwrap().to_bytes();
+        let last = rest.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty()).unwrap();
+        let last: Value = serde_json::from_slice(last).unwrap();
+        assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()));
     });
 }
 
