@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Mutex;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use serde_json::Value;
@@ -43,8 +45,8 @@ impl Requests {
 
 /// Where requests are counted.
 pub enum Meter {
-    /// In the audit log of a real cluster, from this byte on.
-    Audit { log: PathBuf, from: u64 },
+    /// In the audit log of a real cluster, from now on.
+    Audit(Mutex<AuditLog>),
     /// By the operator and the hub of an embedded cluster themselves, at this port; its node asks in the same process.
     Metrics { port: u16 },
 }
@@ -53,8 +55,7 @@ impl Meter {
     /// Finds it.
     pub async fn new(client: &Client, audit: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(log) = audit {
-            let from = std::fs::metadata(&log).with_context(|| format!("there is no `{}`", log.display()))?.len();
-            return Ok(Meter::Audit { log, from });
+            return Ok(Meter::Audit(Mutex::new(AuditLog::at_its_end(log)?)));
         }
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
         let map = maps.get("knoll-hub").await.context("the embedded cluster does not say where its metrics are")?;
@@ -65,16 +66,7 @@ impl Meter {
     /// The counts so far.
     pub async fn read(&self) -> anyhow::Result<Requests> {
         match self {
-            Meter::Audit { log, from } => {
-                let mut file = File::open(log)?;
-                if file.metadata()?.len() < *from {
-                    bail!("the audit log has begun anew meanwhile; measure again");
-                }
-                file.seek(SeekFrom::Start(*from))?;
-                let mut text = String::new();
-                file.read_to_string(&mut text)?;
-                Ok(audited(&text))
-            }
+            Meter::Audit(log) => log.lock().map_err(|_| anyhow!("a reading of the audit log has failed"))?.read(),
             Meter::Metrics { port } => {
                 let mut stream = TcpStream::connect(("127.0.0.1", *port)).await?;
                 stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
@@ -83,6 +75,46 @@ impl Meter {
                 Ok(metered(&text))
             }
         }
+    }
+}
+
+/// An audit log that is read as it grows.
+pub struct AuditLog {
+    path: PathBuf,
+    file: File,
+    /// The beginning of a line whose end is not written yet.
+    rest: String,
+    counted: Requests,
+}
+
+impl AuditLog {
+    fn at_its_end(path: PathBuf) -> anyhow::Result<Self> {
+        let mut file = File::open(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Self { path, file, rest: String::new(), counted: Requests::default() })
+    }
+
+    /// Counts what was added. A log that is full goes on in a new file of the same name; the old one is read to its end.
+    fn read(&mut self) -> anyhow::Result<Requests> {
+        self.count()?;
+        let now = File::open(&self.path).with_context(|| format!("cannot read `{}`", self.path.display()))?;
+        if now.metadata()?.ino() != self.file.metadata()?.ino() {
+            self.count()?;
+            self.file = now;
+            self.rest.clear();
+            self.count()?;
+        }
+        Ok(self.counted.clone())
+    }
+
+    fn count(&mut self) -> anyhow::Result<()> {
+        self.file.read_to_string(&mut self.rest)?;
+        let whole = self.rest.rfind('\n').map_or(0, |end| end + 1);
+        let more = audited(&self.rest[..whole]);
+        self.rest.drain(..whole);
+        self.counted.knoll += more.knoll;
+        self.counted.others += more.others;
+        Ok(())
     }
 }
 
@@ -139,6 +171,33 @@ mod tests {
             "{\"half".to_owned(),
         ];
         assert_eq!(audited(&log.join("\n")), Requests { knoll: 2.0, others: 1.0 });
+    }
+
+    #[test]
+    fn an_audit_log_that_begins_anew_is_read_on() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("audit.log");
+        let line = |verb: &str| {
+            let user = json!({"username": "system:serviceaccount:knoll-system:knoll-operator"});
+            json!({"stage": "ResponseComplete", "verb": verb, "user": user}).to_string() + "\n"
+        };
+        let append = |text: &str| {
+            let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path)?;
+            std::io::Write::write_all(&mut file, text.as_bytes())
+        };
+        append(&line("get"))?;
+        let mut log = AuditLog::at_its_end(path.clone())?;
+        let whole = line("patch");
+        let (first, second) = whole.split_at(20);
+        append(first)?;
+        assert_eq!(log.read()?.knoll, 0.0, "half a line is none yet, and what was there before does not count");
+        append(second)?;
+        std::fs::rename(&path, folder.path().join("audit-1.log"))?;
+        append(&line("create"))?;
+        append(&line("watch"))?;
+        assert_eq!(log.read()?.knoll, 2.0);
+        assert_eq!(log.read()?.knoll, 2.0);
+        Ok(())
     }
 
     #[test]
