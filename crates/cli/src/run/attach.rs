@@ -159,22 +159,23 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
     loop {
         tokio::select! {
             read = output.read(&mut buffer) => match read {
-                Ok(0) | Err(_) => {
-                    print(joint.rest(), &mut stage.printed);
-                    return Ok(Broken::Stream);
-                }
+                // What the joint still holds back is in the log.
+                Ok(0) | Err(_) => return Ok(Broken::Stream),
                 Ok(count) => {
                     noticed = true;
-                    print(joint.take(&buffer[..count]), &mut stage.printed);
+                    print(&joint.take(&buffer[..count]), &mut stage.printed);
                 }
             },
             () = &mut over, if !closed => closed = true,
             // What had arrived before the end is read first.
-            () = tokio::time::sleep(SETTLED), if closed => {
-                print(joint.rest(), &mut stage.printed);
-                return Ok(Broken::Stream);
+            () = tokio::time::sleep(SETTLED), if closed => return Ok(Broken::Stream),
+            // The stream is behind the log, or seems to be: whatever it is, the log has it.
+            () = tokio::time::sleep(SETTLED), if joint.waits() => {
+                let now = printed(stage, pods).await?;
+                let more = now.get(stage.printed..).unwrap_or_default();
+                joint.between.extend_from_slice(more);
+                print(more, &mut stage.printed);
             }
-            () = tokio::time::sleep(SETTLED), if joint.waits() => print(joint.rest(), &mut stage.printed),
             Some(keys) = keyboard.keys.recv() => {
                 if closed {
                     continue;
@@ -234,34 +235,28 @@ async fn printed(stage: &Stage<'_>, pods: &Api<Pod>) -> Result<Vec<u8>, kube::Er
 struct Joint {
     /// What the log got around the time that the stream began: the stream begins somewhere in it, or at its end.
     between: Vec<u8>,
+    /// What the stream gave so far, as long as that may be a part of it.
     live: Vec<u8>,
-    out: Vec<u8>,
 }
 
 impl Joint {
-    /// Whether it holds live bytes back until it knows.
+    /// Whether it holds live bytes back because more of what the log has may follow them.
     fn waits(&self) -> bool {
-        !self.between.is_empty() && !self.live.is_empty()
+        !self.live.is_empty()
     }
 
     /// What of the stream's next bytes was not printed yet.
-    fn take<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
-        if self.between.is_empty() {
-            return bytes;
-        }
+    fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.live.extend_from_slice(bytes);
-        if self.live.len() < self.between.len() {
-            return &[];
+        let ends = (0..=self.between.len()).map(|start| &self.between[start..]);
+        // The longest end of the log that the stream can have begun with. It may not be through with it yet.
+        let shared = ends.into_iter().find(|end| end.starts_with(&self.live) || self.live.starts_with(end));
+        let shared = shared.map_or(0, <[u8]>::len);
+        if shared > self.live.len() {
+            return Vec::new();
         }
-        self.rest()
-    }
-
-    /// No more comes for now: decides with what there is.
-    fn rest(&mut self) -> &[u8] {
-        let (between, live) = (std::mem::take(&mut self.between), std::mem::take(&mut self.live));
-        let known = (0..=between.len()).map(|start| &between[start..]).find(|rest| live.starts_with(rest));
-        self.out = live[known.map_or(0, <[u8]>::len)..].to_vec();
-        &self.out
+        self.between.clear();
+        std::mem::take(&mut self.live).split_off(shared)
     }
 }
 
@@ -290,9 +285,8 @@ mod tests {
         let mut joint = Joint { between: between.into(), ..Joint::default() };
         let mut got = Vec::new();
         for piece in live {
-            got.extend_from_slice(joint.take(piece.as_bytes()));
+            got.extend_from_slice(&joint.take(piece.as_bytes()));
         }
-        got.extend_from_slice(joint.rest());
         assert_eq!(String::from_utf8_lossy(&got), expect);
     }
 
@@ -303,6 +297,9 @@ mod tests {
         check("abc", &["c", "de", "f"], "def");
         check("abc", &["def"], "def");
         check("aab", &["ab", "c"], "c");
+        check("abcd", &["bc"], "");
+        check("abcd", &["a", "b", "c", "d", "e"], "e");
+        check("aab", &["a", "b", "c"], "c");
         check("abc", &[], "");
     }
 }
