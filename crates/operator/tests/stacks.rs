@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use cluster::{DEADLINE, World, ends};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use knoll_api::{
     Run, Stack, Workspace,
     names::{annotation, condition, finalizer, label, purpose},
@@ -236,6 +236,29 @@ async fn a_deleted_stack_is_destroyed_although_its_inputs_are_gone() {
     let mine = ListParams::default().labels(&format!("{}=net", label::STACK));
     assert!(world.api::<Secret>().list(&mine).await.unwrap().items.is_empty());
     assert!(world.api::<Workspace>().get_opt("net").await.unwrap().is_none());
+    operator.stop().await;
+}
+
+/// Its Workspace goes with the namespace, and cannot be made again to destroy anything with.
+#[tokio::test]
+async fn a_stack_whose_namespace_goes_says_so_and_can_be_let_go() {
+    let everywhere = World::start().await;
+    let operator = everywhere.operator();
+    let world = everywhere.beside("team").await;
+    create(&world, "net", json!({})).await;
+    end(&world, &started(&world, "net", 1).await, 0).await;
+    phase(&world, "net", StackPhase::Ready).await;
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    namespaces.delete("team", &DeleteParams::default()).await.unwrap();
+    let told = phase(&world, "net", StackPhase::Held).await;
+    let ready = conditions::find(&told.status.as_ref().unwrap().conditions, condition::READY).unwrap().clone();
+    assert_eq!(ready.status, "False");
+    assert!(ready.message.contains("Its namespace is being deleted"), "{}", ready.message);
+    assert!(ready.message.contains("kubectl annotate stack net knoll.dev/force-orphan=yes"), "{}", ready.message);
+    let orphan = Patch::Merge(json!({"metadata": {"annotations": {annotation::FORCE_ORPHAN: "yes"}}}));
+    world.api::<Stack>().patch("net", &PatchParams::default(), &orphan).await.unwrap();
+    let gone = await_condition(namespaces, "team", |namespace: Option<&Namespace>| namespace.is_none());
+    tokio::time::timeout(DEADLINE, gone).await.unwrap().unwrap();
     operator.stop().await;
 }
 

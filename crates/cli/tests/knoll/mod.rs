@@ -291,10 +291,14 @@ impl Drop for Home {
             Cluster::None => {}
             Cluster::Embedded => drop(self.call(&["down"])),
             Cluster::Given(namespace) => {
-                let mut kubectl = Command::new("kubectl");
-                kubectl.args(["delete", "namespace", namespace, "--wait=false"]).env_clear().envs(self.environment());
-                // What is left of it must not hide why a test failed.
-                let _ = kubectl.output();
+                // In a namespace that goes, nothing could be destroyed any more.
+                let orphan = ["annotate", "stacks", "--all", "knoll.dev/force-orphan=yes", "--namespace", namespace];
+                for words in [&orphan[..], &["delete", "namespace", namespace, "--wait=false"]] {
+                    let mut kubectl = Command::new("kubectl");
+                    kubectl.args(words).env_clear().envs(self.environment());
+                    // What is left of it must not hide why a test failed.
+                    let _ = kubectl.output();
+                }
             }
         }
     }

@@ -41,7 +41,11 @@ pub(super) async fn all(
                 context.stacks.hold(&context.api(&namespace), stack, finalizer::STACK, held).await?;
                 return Ok(None);
             }
-            Action::ApplyWorkspace => apply_workspace(context, stack, &namespace).await?,
+            Action::ApplyWorkspace => {
+                if !apply_workspace(context, stack, &namespace).await? {
+                    return Ok(Some(stack::without_namespace(stack, context.now())));
+                }
+            }
             Action::Keep => {
                 if !keep(context, stack, seen, &namespace).await? {
                     return Ok(None);
@@ -61,12 +65,15 @@ pub(super) async fn all(
     Ok(Some(status))
 }
 
-async fn apply_workspace(context: &Context, stack: &Stack, namespace: &str) -> Result<(), Error> {
+/// Makes the Workspace what the Stack says; false when it cannot be made any more because the namespace goes.
+async fn apply_workspace(context: &Context, stack: &Stack, namespace: &str) -> Result<bool, Error> {
     let wanted = stack::workspace(stack);
     let params = PatchParams { force: true, ..PatchParams::apply(field_manager::OPERATOR) };
     let api = context.api::<Workspace>(namespace);
-    let applied = api.patch(&stack.name_any(), &params, &Patch::Apply(&wanted)).await;
-    applied.map(drop).map_err(Error::api("cannot write the Workspace of a Stack"))
+    match api.patch(&stack.name_any(), &params, &Patch::Apply(&wanted)).await {
+        Err(error) if namespace_goes(&error) => Ok(false),
+        applied => applied.map(|_| true).map_err(Error::api("cannot write the Workspace of a Stack")),
+    }
 }
 
 /// Keeps the files and the variables of the revision that was decided on; false when it is another one by now.
