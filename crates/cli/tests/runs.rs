@@ -73,7 +73,14 @@ fn the_settings_of_a_workspace_are_edited() {
     };
     assert_eq!(said(edit("true")), (Some(0), "Unchanged workspace `net`\n".to_owned()));
     assert_eq!(said(edit("sed -i s/10/20/")), (Some(0), "Changed workspace `net`\n".to_owned()));
-    assert_eq!(home.kubectl(&["get", "workspace", "net", "-o", "jsonpath={.spec.stateHistory}"], None), "20");
+    let history = || home.kubectl(&["get", "workspace", "net", "-o", "jsonpath={.spec.stateHistory}"], None);
+    assert_eq!(history(), "20");
+    // What is no setting may change meanwhile, as the status does all the time.
+    let kubectl = format!("kubectl --kubeconfig {} --namespace {}", home.kubeconfig().display(), home.namespace());
+    let meanwhile = format!("{kubectl} annotate workspace net seen=yes; sed -i s/20/30/");
+    let (code, text) = said(edit(&meanwhile));
+    assert!(code == Some(0) && text.ends_with("Changed workspace `net`\n"), "{text}");
+    assert_eq!(history(), "30");
     let (code, text) = said(edit("sed -i s/terraform$/pulumi/"));
     assert!(code == Some(1) && text.contains("nothing was changed; what you wrote is in"), "{text}");
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use knoll_api::Workspace;
 use knoll_api::names::field_manager;
 use knoll_api::workspace::WorkspaceSpec;
+use kube::ResourceExt;
 use kube::api::PostParams;
 
 use super::{Place, WorkspaceArg};
@@ -54,16 +55,34 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
         style::say("Unchanged", &format!("workspace `{name}`"));
         return Ok(ExitCode::SUCCESS);
     }
-    workspace.spec = spec;
-    let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
-    match place.api::<Workspace>().replace(&name, &params, &workspace).await {
-        Err(kube::Error::Api(status)) if status.is_conflict() => {
-            bail!("somebody else changed the workspace `{name}` meanwhile\n  nothing was changed; edit it again")
-        }
-        result => result.explain(&place.cluster, &format!("cannot change the workspace `{name}`"))?,
-    };
+    let shown = std::mem::replace(&mut workspace.spec, spec);
+    if let Err(error) = replace(&place, &shown, workspace).await {
+        bail!("{error:#}\n  nothing was changed{}", keep(file));
+    }
     style::say("Changed", &format!("workspace `{name}`"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes other settings in place of those that were shown.
+async fn replace(place: &Place, shown: &WorkspaceSpec, mut workspace: Workspace) -> Result<()> {
+    let name = workspace.name_any();
+    let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
+    loop {
+        match place.api::<Workspace>().replace(&name, &params, &workspace).await {
+            // Its status changes whenever a run does; only other settings are somebody's change.
+            Err(kube::Error::Api(status)) if status.is_conflict() => {
+                let now = place.workspace(&name).await?;
+                if now.spec != *shown {
+                    bail!("somebody else changed the workspace `{name}` meanwhile; edit it again");
+                }
+                workspace = Workspace { spec: workspace.spec, ..now };
+            }
+            result => {
+                result.explain(&place.cluster, &format!("cannot change the workspace `{name}`"))?;
+                return Ok(());
+            }
+        }
+    }
 }
 
 /// What a person wrote must not be lost because of one wrong word.
