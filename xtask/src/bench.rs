@@ -80,7 +80,7 @@ fn on_both(built: &Path, what: &str, embedded_only: bool, rest: &[String]) -> an
             let place = Place::of(None)?;
             phase("starting a real cluster with a node", || Up { node: true, ..Up::default() }.run(&place))?;
             phase("loading images", || image::load_built(&place, built))?;
-            real::install(&built.join("knoll"), &place)?;
+            real::install(&built.join("knoll"), &place, &real::IMAGE_VOLUMES)?;
             bench.arg("--real").arg(place.kubeconfig());
             if what == "run" {
                 bench.arg("--audit").arg(place.path("logs/audit.log"));

@@ -16,6 +16,7 @@ mod ports;
 mod process;
 mod ready;
 mod record;
+mod runtime;
 mod shims;
 mod show;
 mod traces;
@@ -263,7 +264,7 @@ const KUBELET_ATTEMPTS: usize = 3;
 fn start_node(place: &Place, record: &Record, tools: &Tools, kubectl: &Kubectl) -> anyhow::Result<bool> {
     let since = ready::now()?;
     let mut changed = ensure(place, &node::containerd(place, tools))?;
-    let runtime = Runtime { ctr: tools.ctr.clone(), place: place.clone() };
+    let runtime = Runtime { ctr: tools.containerd.ctr(), place: place.clone() };
     ready::until(place, "containerd", &["containerd"], Duration::from_secs(60), || Ok(runtime.answers()))?;
     if !runtime.has(node::PAUSE_IMAGE)? {
         let archive = place.path("config/pause.tar");
@@ -311,7 +312,7 @@ impl Runtime {
         if process::running(place, "containerd").is_none() {
             return Ok(None);
         }
-        Ok(Some(Runtime { ctr: packages::find()?.ctr, place: place.clone() }))
+        Ok(Some(Runtime { ctr: packages::find()?.containerd.ctr(), place: place.clone() }))
     }
 
     /// Loads the images of a docker archive.

@@ -19,6 +19,11 @@ const ALONE: [&str; 2] = ["cli kills", "e2e crash"];
 /// What they leave to the embedded cluster.
 const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
 
+/// Those that run again where pods take the runner from an image volume.
+const AGAIN: [&str; 2] = ["cli steps", "e2e thin_path"];
+/// The cluster has image volumes, and Runs start sooner with them.
+pub const IMAGE_VOLUMES: [&str; 1] = ["--image-volumes"];
+
 /// A node on two cores has enough to do with two.
 const LANES: usize = 2;
 
@@ -48,18 +53,22 @@ pub fn run(programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<us
 fn on(place: &Place, programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<usize> {
     let built = build::folder("debug")?;
     phase("loading images", || image::load_built(place, &built))?;
-    install(&built.join("knoll"), place)?;
+    install(&built.join("knoll"), place, &[])?;
     let kubeconfig = place.kubeconfig();
     let kubeconfig = kubeconfig.to_string_lossy();
     let settings = [settings, &[("KNOLL_E2E", "real"), ("KNOLL_E2E_KUBECONFIG", &kubeconfig)]].concat();
-    phase("tests on the real cluster", || {
+    let run = |lanes, programs: &[Program]| {
+        suite::run_in(lanes, programs, &settings, &WITHOUT, &|| look_around(place, &kubeconfig))
+    };
+    let passed = phase("tests on the real cluster", || {
         let (alone, beside): (Vec<Program>, Vec<Program>) =
             programs.iter().cloned().partition(|program| ALONE.contains(&program.name.as_str()));
-        let run = |lanes, programs: &[Program]| {
-            suite::run_in(lanes, programs, &settings, &WITHOUT, &|| look_around(place, &kubeconfig))
-        };
         Ok(run(LANES, &beside)? + run(1, &alone)?)
-    })
+    })?;
+    install(&built.join("knoll"), place, &IMAGE_VOLUMES)?;
+    let again: Vec<Program> =
+        programs.iter().filter(|program| AGAIN.contains(&program.name.as_str())).cloned().collect();
+    Ok(passed + phase("tests with image volumes", || run(LANES, &again))?)
 }
 
 /// Shows what a person would look at first when a test has failed: whether all of the cluster runs, and the operator.
@@ -81,11 +90,11 @@ fn look_around(place: &Place, kubeconfig: &str) {
     }
 }
 
-/// Installs Knoll, or what is new of it.
-pub fn install(knoll: &Path, place: &Place) -> anyhow::Result<()> {
+/// Installs Knoll with these flags, or what is new of it.
+pub fn install(knoll: &Path, place: &Place, flags: &[&str]) -> anyhow::Result<()> {
     let kubeconfig = place.kubeconfig();
     phase("installing Knoll", || {
-        status(Command::new(knoll).arg("install").arg("--kubeconfig").arg(&kubeconfig))?;
+        status(Command::new(knoll).arg("install").arg("--kubeconfig").arg(&kubeconfig).args(flags))?;
         // The image has the name that it had before, and an operator that was there does not know that it is another.
         for words in [["restart", "deployment/knoll-operator"], ["status", "deployment/knoll-operator"]] {
             let mut kubectl = Command::new("kubectl");

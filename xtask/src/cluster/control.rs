@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use super::gomod::KubeVersion;
 use super::pki;
 use super::place::{self, Place};
 use super::process::Program;
@@ -73,10 +74,12 @@ fn apiserver(place: &Place, record: &Record) -> anyhow::Result<Program> {
     let pki = |file: &str| place.text(&format!("pki/{file}"));
     // Pods reach the API at the bridge's address; without a node there is nobody but this machine to listen to.
     let bind = if record.node { "0.0.0.0" } else { "127.0.0.1" };
+    let gates =
+        KubeVersion::parse(&record.kube_version)?.image_volumes().map(|gate| format!("--feature-gates={gate}=true"));
     Ok(Program {
         name: "kube-apiserver",
         executable: record.assets.join("kube-apiserver"),
-        arguments: vec![
+        arguments: [
             format!("--bind-address={bind}"),
             format!("--advertise-address={}", record.gateway),
             format!("--secure-port={}", record.port("kube-apiserver")?),
@@ -109,7 +112,10 @@ fn apiserver(place: &Place, record: &Record) -> anyhow::Result<Program> {
             format!("--audit-log-path={}", place.text("logs/audit.log")),
             "--audit-log-maxsize=100".to_owned(),
             "--audit-log-maxbackup=1".to_owned(),
-        ],
+        ]
+        .into_iter()
+        .chain(gates)
+        .collect(),
     })
 }
 

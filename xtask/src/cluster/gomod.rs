@@ -33,6 +33,12 @@ impl KubeVersion {
         format!("v1.{}.{}", self.minor, self.patch)
     }
 
+    /// The feature gate of image volumes, where they have to be asked for: they are there since 1.33, and by themselves
+    /// since 1.35.
+    pub fn image_volumes(&self) -> Option<&'static str> {
+        (33..35).contains(&self.minor).then_some("ImageVolume")
+    }
+
     /// The version of the libraries that are published with it.
     fn libraries(&self) -> String {
         format!("v0.{}.{}", self.minor, self.patch)

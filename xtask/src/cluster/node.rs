@@ -77,7 +77,7 @@ fn write_json(place: &Place, inside: &str, value: &Value) -> anyhow::Result<()> 
 pub fn containerd(place: &Place, tools: &Tools) -> Program {
     Program {
         name: "containerd",
-        executable: tools.containerd.clone(),
+        executable: tools.containerd.server(),
         arguments: vec!["--config".to_owned(), place.text("config/containerd.toml")],
     }
 }
@@ -152,6 +152,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      runtime_path = {shim}
 
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         BinaryName = {runc}
@@ -164,6 +165,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         opt = inside("containerd/opt"),
         cni = text(&tools.cni),
         cni_config = inside("config/cni"),
+        shim = text(&tools.containerd.shim()),
         runc = text(&tools.runc),
         runc_root = inside("containerd/runc"),
     )
@@ -222,9 +224,13 @@ fn kubelet_config(place: &Place, record: &Record) -> anyhow::Result<Value> {
     });
     // Without an address of a DNS server the kubelet complains of it in an event for every pod, several times.
     config["clusterDNS"] = name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default()).into();
+    let version = KubeVersion::parse(&record.kube_version)?;
     // Since 1.35 a kubelet refuses the older kind of cgroups unless it is told to; the setting is known since 1.31.
-    if KubeVersion::parse(&record.kube_version)?.minor >= 31 {
+    if version.minor >= 31 {
         config["failCgroupV1"] = false.into();
+    }
+    if let Some(gate) = version.image_volumes() {
+        config["featureGates"] = json!({gate: true});
     }
     Ok(config)
 }

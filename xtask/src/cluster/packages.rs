@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
+use super::runtime::Containerd;
 use crate::image::elf;
 use crate::needs;
 
@@ -15,9 +16,7 @@ const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tools {
     /// The container runtime.
-    pub containerd: PathBuf,
-    /// Its command line.
-    pub ctr: PathBuf,
+    pub containerd: Containerd,
     /// What starts a container.
     pub runc: PathBuf,
     /// The folder of the network plugins.
@@ -48,13 +47,14 @@ pub fn node_possible() -> Result<(), String> {
     Err(format!("a node needs these packages (names of Debian's), install them: {}", missing.join(", ")))
 }
 
-/// The tools, after installing the Debian packages of those that are missing.
+/// The tools, after installing the Debian packages of those that are missing, and building containerd.
 pub fn ensure() -> anyhow::Result<Tools> {
     node_possible().map_err(anyhow::Error::msg)?;
     let missing: Vec<&str> = wanted().into_iter().filter(|(_, there)| there.is_none()).map(|(name, _)| name).collect();
     if !missing.is_empty() {
         install(&missing)?;
     }
+    Containerd::ensure()?;
     find()
 }
 
@@ -62,8 +62,7 @@ pub fn ensure() -> anyhow::Result<Tools> {
 pub fn find() -> anyhow::Result<Tools> {
     let program = |name: &str| needs::find_system(name).with_context(|| format!("`{name}` is missing: install it"));
     Ok(Tools {
-        containerd: program("containerd")?,
-        ctr: program("ctr")?,
+        containerd: Containerd::find()?,
         runc: program("runc")?,
         cni: cni().context("the CNI plugins are missing: install `containernetworking-plugins`")?,
         iptables: program("iptables")?,
@@ -75,7 +74,6 @@ pub fn find() -> anyhow::Result<Tools> {
 /// The package of each tool, and where the tool is if it is there.
 fn wanted() -> Vec<(&'static str, Option<PathBuf>)> {
     vec![
-        ("containerd", needs::find_system("containerd").and(needs::find_system("ctr"))),
         ("runc", needs::find_system("runc")),
         ("containernetworking-plugins", cni()),
         ("iptables", needs::find_system("iptables")),
