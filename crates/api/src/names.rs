@@ -350,7 +350,11 @@ pub mod pod {
     pub const TOKEN_VOLUME: &str = "knoll-token";
     /// Where [`TOKEN_VOLUME`] is mounted.
     pub const TOKEN_PATH: &str = "/var/run/knoll";
-    /// Where [`INSTALL_CONTAINER`] puts the runner.
+    /// The volume of Knoll's own image, where the cluster has such volumes.
+    pub const IMAGE_VOLUME: &str = "knoll-image";
+    /// Where [`IMAGE_VOLUME`] is mounted.
+    pub const IMAGE_PATH: &str = "/knoll-image";
+    /// Where the runner is put.
     pub const BIN_PATH: &str = "/knoll/bin";
     /// Where the runner works.
     pub const WORK_PATH: &str = "/knoll/work";

@@ -49,7 +49,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 10)]
     rounds: usize,
     /// How often 20 runs at once are measured
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     crowds: usize,
 }
 
@@ -82,7 +82,10 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     println!(
         "\nAPI requests are those between the creation of {CROWD} runs and the rest that follows, for each run; watches and"
     );
-    println!("leases, which do not grow with runs, are not among them.\n");
+    println!(
+        "leases, which do not grow with runs, are not among them. Pods of the real cluster take their runner from an image"
+    );
+    println!("volume, as `knoll install --image-volumes` sets it up.\n");
     report.targets().iter().for_each(|line| println!("{line}"));
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::api::core::v1::{Service, Volume};
 use knoll_api::names::API_VERSION;
-use knoll_core::pod::{Platform, PluginCache, ToolImage};
+use knoll_core::pod::{Platform, PluginCache, Runner, ToolImage};
 use knoll_deploy::{HUB_PORT, LEASE, METRICS_PORT, SERVICE};
 use knoll_hub::{Hub, Tls};
 use knoll_operator::health::Health;
@@ -58,6 +58,9 @@ pub struct Args {
     /// The image that has `knoll` in it
     #[arg(long, env = "KNOLL_IMAGE", default_value_t = knoll_deploy::Settings::default().image, value_name = "IMAGE")]
     knoll_image: String,
+    /// Give pods the runner as a volume of that image, and not by a container: Kubernetes 1.35, containerd 2.1 or CRI-O 1.33
+    #[arg(long, env = "KNOLL_IMAGE_VOLUMES")]
+    image_volumes: bool,
     /// The image of terraform, without its tag
     #[arg(long, env = "KNOLL_TERRAFORM_IMAGE", default_value = "hashicorp/terraform", value_name = "IMAGE")]
     terraform_image: String,
@@ -144,7 +147,11 @@ async fn start(args: &Args, stop: &CancellationToken) -> Result<parts::Parts> {
         |repository: &str, version: &str| ToolImage { repository: repository.to_owned(), version: version.to_owned() };
     let platform = Platform {
         knoll_image: args.knoll_image.clone(),
-        runner: "knoll-runner",
+        runner: if args.image_volumes {
+            Runner::Volume("/usr/local/bin/knoll-runner")
+        } else {
+            Runner::Container("knoll-runner")
+        },
         terraform: image(&args.terraform_image, &args.terraform_version),
         tofu: image(&args.tofu_image, &args.tofu_version),
         hub_url: url,

@@ -147,6 +147,16 @@ fn who_may_not_install_is_told_so_and_so_is_who_installs_twice() {
         text +=
             &format!("$ knoll {}\n{}[{code}]\n\n", words.join(" "), settled(&home, &String::from_utf8_lossy(&said)));
     }
+    // A node that mounts no images is named before anything changes; nothing is placed on this one.
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "knoll-old"}, "spec": {"unschedulable": true},
+        "status": {"nodeInfo": {"containerRuntimeVersion": "containerd://1.6.20"}},
+    });
+    home.kubectl(&["create", "-f", "-"], Some(&node));
+    let output = home.call(&["install", "--image-volumes"]);
+    home.kubectl(&["delete", "node", "knoll-old"], None);
+    let said = settled(&home, &String::from_utf8_lossy(&output.stderr));
+    text += &format!("$ knoll install --image-volumes\n{said}[{}]\n\n", output.status.code().unwrap());
     // Who waits for nothing gets nothing: the first asks only for what is there, and the second not even for that.
     for words in [&["install", "--timeout", "0s"][..], &["uninstall", "--keep-objects", "--timeout", "0s"]] {
         let said = settled(&home, &home.fails(words));

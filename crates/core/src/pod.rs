@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::core::v1::{
-        Container, EmptyDirVolumeSource, EnvVar, Pod, PodSpec, ProjectedVolumeSource, ServiceAccountTokenProjection,
-        Volume, VolumeMount, VolumeProjection,
+        Container, EmptyDirVolumeSource, EnvVar, ImageVolumeSource, Pod, PodSpec, ProjectedVolumeSource,
+        ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
@@ -37,8 +37,8 @@ const LABEL_MAX: usize = 63;
 pub struct Platform {
     /// The image that has Knoll in it.
     pub knoll_image: String,
-    /// The program in it that pods take their runner from: `knoll`, or what is nothing but the runner.
-    pub runner: &'static str,
+    /// How pods take their runner from it.
+    pub runner: Runner,
     /// The images of terraform.
     pub terraform: ToolImage,
     /// The images of OpenTofu.
@@ -49,6 +49,15 @@ pub struct Platform {
     pub hub_ca: String,
     /// Where providers are kept between runs.
     pub plugin_cache: Option<PluginCache>,
+}
+
+/// How the runner comes from Knoll's image into a pod that has another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runner {
+    /// A container of Knoll's image calls this program, `knoll` or what is nothing but the runner, to copy itself.
+    Container(&'static str),
+    /// Knoll's image is a volume of the pod, where the runner has this path: a container less in every pod.
+    Volume(&'static str),
 }
 
 /// The images of one tool.
@@ -66,6 +75,17 @@ const ONCE_INSTALLED: &str = r#"trap 'exit 143' INT TERM
 pause=0.02
 until [ -x "$0" ]; do sleep $pause 2>/dev/null || sleep 1; pause=0.1; done
 exec "$0" "$@""#;
+
+/// Takes the program from the volume of its image and becomes it. Such volumes are not to be executed from, and others wait
+/// for the copy.
+const FROM_VOLUME: &str = r#"from=$1; shift
+if [ ! -e "$from" ]; then
+  echo "knoll: this node did not mount Knoll's image, so its container runtime has no image volumes: install Knoll without --image-volumes, or update the runtime (containerd 2.1, CRI-O 1.33)" >&2
+  exit 127
+fi
+mkdir -p "${0%/*}" && cp "$from" "$0.part" && mv "$0.part" "$0" && exec "$0" "$@"
+echo "knoll: the runner cannot be put into the pod's volume" >&2
+exit 126"#;
 
 /// A folder of providers that runs share.
 #[derive(Clone, Debug, PartialEq)]
@@ -203,20 +223,26 @@ fn volumes(settings: &PodSettings, platform: &Platform) -> Result<Vec<Volume>, P
             ..Volume::default()
         },
     ];
+    let image = matches!(platform.runner, Runner::Volume(_)).then(|| Volume {
+        name: names::pod::IMAGE_VOLUME.to_owned(),
+        image: Some(ImageVolumeSource { reference: Some(platform.knoll_image.clone()), pull_policy: None }),
+        ..Volume::default()
+    });
     let cache = platform.plugin_cache.as_ref().and_then(|cache| cache.volume.clone());
-    Ok(own.into_iter().chain(cache).chain(settings.volumes()?).collect())
+    Ok(own.into_iter().chain(image).chain(cache).chain(settings.volumes()?).collect())
 }
 
-/// The container that puts `knoll` where every other container of the pod waits for it.
-fn install(settings: &PodSettings, platform: &Platform) -> Result<Container, PodSettingsError> {
-    Ok(Container {
+/// The container that puts `knoll` where every other container of the pod waits for it, if it takes one.
+fn install(settings: &PodSettings, platform: &Platform) -> Result<Option<Container>, PodSettingsError> {
+    let Runner::Container(program) = platform.runner else { return Ok(None) };
+    Ok(Some(Container {
         name: names::pod::INSTALL_CONTAINER.to_owned(),
         image: Some(platform.knoll_image.clone()),
-        command: Some(words([platform.runner, "runner", "install", names::pod::BIN_PATH])),
+        command: Some(words([program, "runner", "install", names::pod::BIN_PATH])),
         volume_mounts: Some(vec![mount(names::pod::VOLUME, names::pod::VOLUME_PATH)]),
         security_context: settings.container_security_context()?,
         ..Container::default()
-    })
+    }))
 }
 
 /// What brings the runner, the runner, and one container for each hook that has an image of its own.
@@ -239,13 +265,21 @@ fn containers(
     let env_from = (!settings.env_from.is_empty()).then(|| settings.env_from.clone());
     let security_context = settings.container_security_context()?;
 
+    let (command, image_mount) = match platform.runner {
+        Runner::Container(_) => (once_installed(&["runner"]), None),
+        Runner::Volume(program) => {
+            let program = format!("{}{program}", names::pod::IMAGE_PATH);
+            let image = mount(names::pod::IMAGE_VOLUME, names::pod::IMAGE_PATH);
+            (shell(FROM_VOLUME, &[&program, "runner"]), Some(VolumeMount { read_only: Some(true), ..image }))
+        }
+    };
     let runner = Container {
         name: names::pod::CONTAINER.to_owned(),
         image: Some(image(workspace, platform)),
-        command: Some(once_installed(&["runner"])),
+        command: Some(command),
         env: Some(env.clone()),
         env_from: env_from.clone(),
-        volume_mounts: Some(mounts.clone()),
+        volume_mounts: Some(mounts.iter().cloned().chain(image_mount).collect()),
         resources: settings.resources.clone(),
         security_context: security_context.clone(),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
@@ -266,7 +300,7 @@ fn containers(
             ..Container::default()
         })
     });
-    Ok([install(settings, platform)?, runner].into_iter().chain(hooks).collect())
+    Ok(install(settings, platform)?.into_iter().chain([runner]).chain(hooks).collect())
 }
 
 /// The command of a container that calls `knoll` with these words as soon as it is there.
@@ -274,8 +308,13 @@ fn containers(
 /// An init container would do without the wait, and cost a second: a kubelet that has seen one end looks again after a
 /// second before it starts the next.
 fn once_installed(args: &[&str]) -> Vec<String> {
+    shell(ONCE_INSTALLED, args)
+}
+
+/// A script whose `$0` is where the runner belongs.
+fn shell(script: &str, args: &[&str]) -> Vec<String> {
     let executable = format!("{}/knoll", names::pod::BIN_PATH);
-    words(["/bin/sh", "-c", ONCE_INSTALLED, &executable].into_iter().chain(args.iter().copied()))
+    words(["/bin/sh", "-c", script, &executable].into_iter().chain(args.iter().copied()))
 }
 
 /// The image of the runner's container: what the Workspace names, or the tool's own in its version.

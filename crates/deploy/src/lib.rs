@@ -22,6 +22,8 @@ pub struct Settings {
     pub image: String,
     /// How many operators there are; one leads, and all of them serve runners.
     pub replicas: i32,
+    /// Whether the pods of Runs take their runner from a volume of the image, which not every cluster has.
+    pub image_volumes: bool,
 }
 
 impl Default for Settings {
@@ -30,6 +32,7 @@ impl Default for Settings {
             namespace: "knoll-system".to_owned(),
             image: concat!("knoll/knoll:", env!("CARGO_PKG_VERSION")).to_owned(),
             replicas: 1,
+            image_volumes: false,
         }
     }
 }

@@ -141,7 +141,14 @@ fn container(settings: &Settings) -> Container {
         }),
     };
     // Runs use the image that the operator came with, so that runner and hub fit.
-    let image = EnvVar { name: "KNOLL_IMAGE".to_owned(), value: Some(settings.image.clone()), value_from: None };
+    let value =
+        |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None };
+    let image_volumes = settings.image_volumes.then(|| value("KNOLL_IMAGE_VOLUMES", "true"));
+    let env = [
+        field("KNOLL_IDENTITY", "metadata.name"),
+        field("KNOLL_LEASE_NAMESPACE", "metadata.namespace"),
+        value("KNOLL_IMAGE", &settings.image),
+    ];
     let port = |name: &str, port: u16| ContainerPort {
         name: Some(name.to_owned()),
         container_port: port.into(),
@@ -163,11 +170,7 @@ fn container(settings: &Settings) -> Container {
         image: Some(settings.image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(vec!["knoll".to_owned(), "operator".to_owned()]),
-        env: Some(vec![
-            field("KNOLL_IDENTITY", "metadata.name"),
-            field("KNOLL_LEASE_NAMESPACE", "metadata.namespace"),
-            image,
-        ]),
+        env: Some(env.into_iter().chain(image_volumes).collect()),
         ports: Some(vec![port("hub", HUB_PORT), port("metrics", METRICS_PORT)]),
         liveness_probe: Some(probe("/healthz", 10)),
         readiness_probe: Some(probe("/readyz", 2)),

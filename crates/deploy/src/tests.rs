@@ -60,7 +60,8 @@ fn the_files_hold_what_an_installation_applies() {
 
 #[test]
 fn an_installation_is_where_and_what_it_was_asked_to_be() {
-    let settings = Settings { namespace: "elsewhere".to_owned(), image: "mine:1".to_owned(), replicas: 3 };
+    let settings =
+        Settings { namespace: "elsewhere".to_owned(), image: "mine:1".to_owned(), replicas: 3, image_volumes: true };
     let all = operator(&settings);
     for manifest in &all {
         assert!(manifest.namespace().is_none_or(|namespace| namespace == "elsewhere"), "{}", manifest.title());
@@ -71,5 +72,9 @@ fn an_installation_is_where_and_what_it_was_asked_to_be() {
     let deployment = all.iter().find(|manifest| manifest.resource.kind == "Deployment").map(|manifest| &manifest.value);
     let deployment = deployment.cloned().unwrap_or_default();
     assert_eq!(deployment["spec"]["replicas"], 3);
-    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "mine:1");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], "mine:1");
+    let named =
+        |name: &str| container["env"].as_array()?.iter().find(|variable| variable["name"] == name)?["value"].as_str();
+    assert_eq!((named("KNOLL_IMAGE"), named("KNOLL_IMAGE_VOLUMES")), (Some("mine:1"), Some("true")));
 }

@@ -32,7 +32,7 @@ pub async fn of_shape(cluster: &Cluster, like: &str) -> anyhow::Result<f64> {
     spec.node_name = None;
     // What it runs when all is there.
     for word in main(&mut spec)?.command.iter_mut().flatten() {
-        *word = word.replace(r#"exec "$0" "$@""#, "cat /proc/uptime");
+        *word = word.replace(r#"exec "$0" "$@""#, "exec cat /proc/uptime");
     }
     let mut pod = Pod { spec: Some(spec), ..Pod::default() };
     pod.metadata.name = Some("shape".to_owned());

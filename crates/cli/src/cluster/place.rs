@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
-use knoll_core::pod::{Platform, PluginCache, ToolImage};
+use knoll_core::pod::{Platform, PluginCache, Runner, ToolImage};
 use knoll_hub::{Hub, Running, Tls};
 use knoll_operator::health::Health;
 use knoll_operator::metrics::{Metrics, counted};
@@ -54,7 +54,7 @@ pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToke
     let platform = Platform {
         knoll_image: format!("knoll:{HOST}"),
         // This program, in which everything is.
-        runner: "knoll",
+        runner: Runner::Container("knoll"),
         terraform: image("terraform"),
         tofu: image("tofu"),
         hub_url: format!("https://{}", hub.addr),

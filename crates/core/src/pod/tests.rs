@@ -12,7 +12,7 @@ fn platform() -> Platform {
     let image = |repository: &str, version: &str| ToolImage { repository: repository.into(), version: version.into() };
     Platform {
         knoll_image: "knoll:1".to_owned(),
-        runner: "knoll-runner",
+        runner: Runner::Container("knoll-runner"),
         terraform: image("terraform", "1.11.4"),
         tofu: image("tofu", "1.10.0"),
         hub_url: "https://hub:8443".to_owned(),
@@ -81,6 +81,51 @@ fn the_pod_is_the_one_that_the_runner_expects() {
         },
     });
     assert_eq!(serde_json::to_value(pod).unwrap(), expect);
+}
+
+#[test]
+fn where_there_are_image_volumes_no_container_brings_the_runner() {
+    let platform = Platform { runner: Runner::Volume("/bin/knoll-runner"), ..platform() };
+    let hook = Hook { name: "scan".into(), image: Some("scanner:2".into()), ..Hook::default() };
+    let run = run(RunSpec { hooks: vec![hook], ..RunSpec::default() });
+    let pod = build(&run, &Workspace::new("w", WorkspaceSpec::default()), Stage::Whole, &platform).unwrap();
+    let value = serde_json::to_value(&pod).unwrap();
+    let spec = &value["spec"];
+    let names: Vec<&str> =
+        spec["containers"].as_array().unwrap().iter().filter_map(|container| container["name"].as_str()).collect();
+    assert_eq!(names, ["runner", "hook-scan"]);
+    assert_eq!(spec["volumes"][2], json!({"name": "knoll-image", "image": {"reference": "knoll:1"}}));
+    let runner = &spec["containers"][0];
+    let program = "/knoll-image/bin/knoll-runner";
+    assert_eq!(runner["command"], json!(["/bin/sh", "-c", FROM_VOLUME, "/knoll/bin/knoll", program, "runner"]));
+    let mount = json!({"name": "knoll-image", "mountPath": "/knoll-image", "readOnly": true});
+    assert_eq!(runner["volumeMounts"][2], mount);
+    let hook = &spec["containers"][1];
+    assert_eq!(hook["command"][2], ONCE_INSTALLED, "a hook waits for what the runner's container has copied");
+    assert!(!hook["volumeMounts"].as_array().unwrap().contains(&mount));
+}
+
+/// What the script prints that takes the runner from a volume where this is the runner.
+fn from_volume(runner: Option<&str>) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, target) = (folder.path().join("runner"), folder.path().join("a/bin/knoll"));
+    if let Some(script) = runner {
+        std::fs::write(&from, script).unwrap();
+        std::fs::set_permissions(&from, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.args(["-c", FROM_VOLUME]).arg(&target).arg(&from).args(["runner", "a b"]);
+    let output = shell.output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[test]
+fn the_runner_of_a_volume_is_called_with_its_words_and_a_volume_without_one_is_told_of() {
+    let script = "#!/bin/sh\nprintf '%s,' \"${0##*/}\" \"$@\"; exit 7";
+    assert_eq!(from_volume(Some(script)), (Some(7), "knoll,runner,a b,".to_owned()));
+    let (code, said) = from_volume(None);
+    assert_eq!(code, Some(127));
+    assert!(said.contains("this node did not mount Knoll's image"), "{said}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use knoll_api::{
     wire::{Exit, Progress},
     workspace::WorkspaceSpec,
 };
-use knoll_core::pod::{Platform, ToolImage};
+use knoll_core::pod::{Platform, Runner, ToolImage};
 use knoll_embedded::cluster::Cluster;
 use knoll_operator::Settings;
 use kube::{
@@ -173,7 +173,7 @@ impl Operator {
             namespace,
             platform: Platform {
                 knoll_image: "knoll".to_owned(),
-                runner: "knoll",
+                runner: Runner::Container("knoll"),
                 terraform: image("terraform"),
                 tofu: image("tofu"),
                 hub_url: "https://hub".to_owned(),

@@ -1,0 +1,85 @@
+//! Whether a cluster has image volumes: its API has to take them, and its nodes have to mount them.
+
+use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, PostParams};
+
+use crate::connect::Cluster;
+
+/// What a runtime is called in a Node's status, and the first of its versions that mounts images.
+const RUNTIMES: [(&str, (u32, u32)); 2] = [("containerd", (2, 1)), ("cri-o", (1, 33))];
+
+/// Refuses a cluster in which no Run would start.
+pub async fn check(cluster: &Cluster, image: &str) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "default");
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    // An API without them leaves such a volume out. A policy of the cluster may refuse the pod for another reason, which
+    // says nothing about volumes.
+    if pods.create(&dry_run, &probe(image)?).await.is_ok_and(|pod| !has_image_volume(&pod)) {
+        bail!(
+            "the cluster at {} has no image volumes, so nothing was changed: leave `--image-volumes` out, or use Kubernetes 1.35 or newer (1.33 and 1.34 have them with the feature gate `ImageVolume`)",
+            cluster.server,
+        );
+    }
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    // Whoever may not see the nodes can install all the same; a pod that finds no runner says why.
+    let Ok(nodes) = nodes.list(&ListParams::default()).await else { return Ok(()) };
+    for node in nodes {
+        let runtime = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+        let runtime = runtime.map(|info| info.container_runtime_version.as_str()).unwrap_or_default();
+        if is_too_old(runtime) {
+            bail!(
+                "node `{}` has the container runtime `{runtime}`, which mounts no images, so nothing was changed: leave `--image-volumes` out, or use containerd 2.1 or CRI-O 1.33",
+                node.name_any()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A pod with such a volume.
+fn probe(image: &str) -> serde_json::Result<Pod> {
+    serde_json::from_value(serde_json::json!({
+        "metadata": {"generateName": "knoll-image-volume-"},
+        "spec": {
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "probe",
+                "image": image,
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+                "volumeMounts": [{"name": "image", "mountPath": "/image", "readOnly": true}],
+            }],
+            "volumes": [{"name": "image", "image": {"reference": image}}],
+        },
+    }))
+}
+
+fn has_image_volume(pod: &Pod) -> bool {
+    pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(|volume| volume.image.is_some())
+}
+
+/// Whether a runtime, as a Node names it, is known to lack them.
+fn is_too_old(runtime: &str) -> bool {
+    let Some((name, told)) = runtime.split_once("://") else { return false };
+    let mut numbers = told.trim_start_matches('v').split('.').map_while(|part| part.parse::<u32>().ok());
+    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else { return false };
+    RUNTIMES.iter().any(|(known, first)| *known == name && (major, minor) < *first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_that_mount_no_images_are_known_by_their_version() {
+        for old in ["containerd://1.6.20~ds1", "containerd://2.0.4", "cri-o://1.32.1"] {
+            assert!(is_too_old(old), "{old}");
+        }
+        for new in
+            ["containerd://2.1.0", "containerd://v2.2.3-k3s1", "containerd://3.0", "cri-o://1.34.0", "new://1", ""]
+        {
+            assert!(!is_too_old(new), "{new}");
+        }
+    }
+}
