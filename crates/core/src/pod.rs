@@ -76,13 +76,18 @@ pause=0.02
 until [ -x "$0" ]; do sleep $pause 2>/dev/null || sleep 1; pause=0.1; done
 exec "$0" "$@""#;
 
-/// Takes the program from the volume of its image and becomes it. Such volumes are not to be executed from, and others wait
-/// for the copy.
-const FROM_VOLUME: &str = r#"from=$1; shift
+/// Becomes the program of the volume of its image. A runtime may mount such volumes so that nothing can be executed there;
+/// then the program is copied first. Only the shell's own words are used before that: each program costs a pod time.
+const FROM_VOLUME: &str = r#"from=$1 volume=$2; shift 2
 if [ ! -e "$from" ]; then
   echo "knoll: this node did not mount Knoll's image, so its container runtime has no image volumes: install Knoll without --image-volumes, or update the runtime (containerd 2.1, CRI-O 1.33)" >&2
   exit 127
 fi
+copy=
+while read -r _ at _ options _; do
+  case "$at,,$options," in "$volume",*,noexec,*) copy=yes ;; esac
+done </proc/mounts
+[ "$copy" ] || exec "$from" "$@"
 mkdir -p "${0%/*}" && cp "$from" "$0.part" && mv "$0.part" "$0" && exec "$0" "$@"
 echo "knoll: the runner cannot be put into the pod's volume" >&2
 exit 126"#;
@@ -259,27 +264,23 @@ fn containers(
     if let Some(PluginCache { path, volume: Some(volume) }) = &platform.plugin_cache {
         mounts.push(mount(&volume.name, path));
     }
+    if let Runner::Volume(_) = platform.runner {
+        let image = mount(names::pod::IMAGE_VOLUME, names::pod::IMAGE_PATH);
+        mounts.push(VolumeMount { read_only: Some(true), ..image });
+    }
     mounts.extend(settings.volume_mounts.iter().cloned());
     // Ours come last: of two variables with one name, the last one counts.
     let env: Vec<EnvVar> = settings.env.iter().cloned().chain(environment(platform)).collect();
     let env_from = (!settings.env_from.is_empty()).then(|| settings.env_from.clone());
     let security_context = settings.container_security_context()?;
 
-    let (command, image_mount) = match platform.runner {
-        Runner::Container(_) => (once_installed(&["runner"]), None),
-        Runner::Volume(program) => {
-            let program = format!("{}{program}", names::pod::IMAGE_PATH);
-            let image = mount(names::pod::IMAGE_VOLUME, names::pod::IMAGE_PATH);
-            (shell(FROM_VOLUME, &[&program, "runner"]), Some(VolumeMount { read_only: Some(true), ..image }))
-        }
-    };
     let runner = Container {
         name: names::pod::CONTAINER.to_owned(),
         image: Some(image(workspace, platform)),
-        command: Some(command),
+        command: Some(command(platform.runner, names::pod::CONTAINER, &["runner"])),
         env: Some(env.clone()),
         env_from: env_from.clone(),
-        volume_mounts: Some(mounts.iter().cloned().chain(image_mount).collect()),
+        volume_mounts: Some(mounts.clone()),
         resources: settings.resources.clone(),
         security_context: security_context.clone(),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
@@ -288,10 +289,11 @@ fn containers(
         ..Container::default()
     };
     let hooks = run.spec.hooks.iter().filter_map(|hook| {
+        let name = hook_container(hook)?;
         Some(Container {
-            name: hook_container(hook)?,
+            command: Some(command(platform.runner, &name, &["runner", "hook", &hook.name])),
+            name,
             image: hook.image.clone(),
-            command: Some(once_installed(&["runner", "hook", &hook.name])),
             env: Some(env.iter().cloned().chain(hook.env.iter().cloned()).collect()),
             env_from: env_from.clone(),
             volume_mounts: Some(mounts.clone()),
@@ -303,18 +305,22 @@ fn containers(
     Ok(install(settings, platform)?.into_iter().chain([runner]).chain(hooks).collect())
 }
 
-/// The command of a container that calls `knoll` with these words as soon as it is there.
+/// The command of a container of this name that becomes the runner, called with these words.
 ///
 /// An init container would do without the wait, and cost a second: a kubelet that has seen one end looks again after a
 /// second before it starts the next.
-fn once_installed(args: &[&str]) -> Vec<String> {
-    shell(ONCE_INSTALLED, args)
-}
-
-/// A script whose `$0` is where the runner belongs.
-fn shell(script: &str, args: &[&str]) -> Vec<String> {
-    let executable = format!("{}/knoll", names::pod::BIN_PATH);
-    words(["/bin/sh", "-c", script, &executable].into_iter().chain(args.iter().copied()))
+fn command(runner: Runner, container: &str, args: &[&str]) -> Vec<String> {
+    let (bin, volume) = (names::pod::BIN_PATH, names::pod::IMAGE_PATH);
+    let shell = ["/bin/sh", "-c"].map(str::to_owned);
+    let script = match runner {
+        Runner::Container(_) => vec![ONCE_INSTALLED.to_owned(), format!("{bin}/knoll")],
+        // Each container that has to copy it has a copy of its own, and waits for nobody.
+        Runner::Volume(program) => {
+            let copy = format!("{bin}/{container}");
+            vec![FROM_VOLUME.to_owned(), copy, format!("{volume}{program}"), volume.to_owned()]
+        }
+    };
+    shell.into_iter().chain(script).chain(words(args.iter().copied())).collect()
 }
 
 /// The image of the runner's container: what the Workspace names, or the tool's own in its version.

@@ -1,6 +1,6 @@
 //! Brings the run's log to the hub, while the run goes on.
 //!
-//! Pieces are sent when there is enough of them or when two seconds have passed, so that a short run needs one request and a
+//! Pieces are sent when there is enough of them or when five seconds have passed, so that a short run needs one request and a
 //! long one can be followed. A log that the hub does not take never fails a run.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

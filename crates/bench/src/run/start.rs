@@ -30,9 +30,11 @@ pub async fn of_shape(cluster: &Cluster, like: &str) -> anyhow::Result<f64> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let mut spec = api.get(like).await?.spec.context("a pod has a spec")?;
     spec.node_name = None;
-    // What it runs when all is there.
+    // What it becomes when all is there.
     for word in main(&mut spec)?.command.iter_mut().flatten() {
-        *word = word.replace(r#"exec "$0" "$@""#, "exec cat /proc/uptime");
+        for runner in [r#"exec "$0" "$@""#, r#"exec "$from" "$@""#] {
+            *word = word.replace(runner, "exec cat /proc/uptime");
+        }
     }
     let mut pod = Pod { spec: Some(spec), ..Pod::default() };
     pod.metadata.name = Some("shape".to_owned());

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use knoll_api::Workspace;
 use knoll_api::names::field_manager;
 use knoll_api::workspace::WorkspaceSpec;
@@ -45,12 +45,14 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     file.flush()?;
     open_editor(file.path())?;
     let text = std::fs::read_to_string(file.path()).context("cannot read what the editor wrote")?;
-    let spec: WorkspaceSpec = serde_saphyr::from_str(&text).map_err(|error| {
-        let kept = keep(file);
-        let error = error.to_string();
-        let error = error.trim_start_matches("error: ");
-        anyhow!("the settings cannot be read: {error}\n  nothing was changed{kept}")
-    })?;
+    let spec: WorkspaceSpec = match serde_saphyr::from_str(&text) {
+        Ok(spec) => spec,
+        Err(error) => {
+            let error = error.to_string();
+            let error = error.trim_start_matches("error: ");
+            bail!("the settings cannot be read: {error}\n  nothing was changed{}", keep(file));
+        }
+    };
     if spec == workspace.spec {
         style::say("Unchanged", &format!("workspace `{name}`"));
         return Ok(ExitCode::SUCCESS);

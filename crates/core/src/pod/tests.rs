@@ -95,26 +95,31 @@ fn where_there_are_image_volumes_no_container_brings_the_runner() {
         spec["containers"].as_array().unwrap().iter().filter_map(|container| container["name"].as_str()).collect();
     assert_eq!(names, ["runner", "hook-scan"]);
     assert_eq!(spec["volumes"][2], json!({"name": "knoll-image", "image": {"reference": "knoll:1"}}));
-    let runner = &spec["containers"][0];
     let program = "/knoll-image/bin/knoll-runner";
-    assert_eq!(runner["command"], json!(["/bin/sh", "-c", FROM_VOLUME, "/knoll/bin/knoll", program, "runner"]));
     let mount = json!({"name": "knoll-image", "mountPath": "/knoll-image", "readOnly": true});
-    assert_eq!(runner["volumeMounts"][2], mount);
-    let hook = &spec["containers"][1];
-    assert_eq!(hook["command"][2], ONCE_INSTALLED, "a hook waits for what the runner's container has copied");
-    assert!(!hook["volumeMounts"].as_array().unwrap().contains(&mount));
+    for (index, copy, words) in [(0, "runner", &["runner"][..]), (1, "hook-scan", &["runner", "hook", "scan"])] {
+        let container = &spec["containers"][index];
+        let start = ["/bin/sh", "-c", FROM_VOLUME, &format!("/knoll/bin/{copy}"), program, "/knoll-image"];
+        assert_eq!(container["command"], json!([&start[..], words].concat()));
+        assert_eq!(container["volumeMounts"][2], mount);
+    }
 }
 
-/// What the script prints that takes the runner from a volume where this is the runner.
-fn from_volume(runner: Option<&str>) -> (Option<i32>, String) {
+/// What the script prints that takes the runner from a volume where this is the runner, mounted with these options.
+fn from_volume(runner: Option<&str>, options: &str) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
-    let (from, target) = (folder.path().join("runner"), folder.path().join("a/bin/knoll"));
+    let [from, target, mounts] = ["image/bin/first", "a/bin/copy", "mounts"].map(|path| folder.path().join(path));
+    let volume = folder.path().join("image");
+    let table = format!("proc /proc proc rw,noexec 0 0\noverlay {} overlay {options} 0 0\n", volume.display());
+    std::fs::write(&mounts, table).unwrap();
+    std::fs::create_dir_all(volume.join("bin")).unwrap();
     if let Some(script) = runner {
         std::fs::write(&from, script).unwrap();
         std::fs::set_permissions(&from, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
     let mut shell = std::process::Command::new("/bin/sh");
-    shell.args(["-c", FROM_VOLUME]).arg(&target).arg(&from).args(["runner", "a b"]);
+    let script = FROM_VOLUME.replace("/proc/mounts", &mounts.to_string_lossy());
+    shell.args(["-c", &script]).args([&target, &from, &volume]).args(["runner", "a b"]);
     let output = shell.output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
@@ -122,8 +127,10 @@ fn from_volume(runner: Option<&str>) -> (Option<i32>, String) {
 #[test]
 fn the_runner_of_a_volume_is_called_with_its_words_and_a_volume_without_one_is_told_of() {
     let script = "#!/bin/sh\nprintf '%s,' \"${0##*/}\" \"$@\"; exit 7";
-    assert_eq!(from_volume(Some(script)), (Some(7), "knoll,runner,a b,".to_owned()));
-    let (code, said) = from_volume(None);
+    for (options, called) in [("ro,relatime", "first"), ("ro,nosuid,noexec,relatime", "copy"), ("noexec", "copy")] {
+        assert_eq!(from_volume(Some(script), options), (Some(7), format!("{called},runner,a b,")), "{options}");
+    }
+    let (code, said) = from_volume(None, "ro");
     assert_eq!(code, Some(127));
     assert!(said.contains("this node did not mount Knoll's image"), "{said}");
 }
