@@ -16,6 +16,9 @@ use knoll_conformance::{cases, report, scenario, sequence};
 use knoll_embedded::cluster::Cluster;
 use serde_json::Value;
 
+/// How often a sequence that differs is compared again.
+const LOOKS: usize = 5;
+
 /// Runs every scenario against the embedded API server and a real one, and compares the answers.
 #[derive(Parser)]
 #[command(name = "knoll-conformance")]
@@ -105,11 +108,20 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
         }
         scenarios += 1;
         match result {
-            Ok(outcome) => {
+            Ok(mut outcome) => {
+                let random = scenario.file == "random" && outcome.differed > 0;
+                if random && varies(&suite, scenario, &outcome).await? {
+                    println!(
+                        "{}: the real server answers now so, now so, and the embedded one as it does",
+                        place(scenario)
+                    );
+                    outcome.differed = 0;
+                    outcome.findings.clear();
+                }
                 for finding in &outcome.findings {
                     println!("{}", report::finding(&place(scenario), finding));
                 }
-                if scenario.file == "random" && outcome.differed > 0 {
+                if random && outcome.differed > 0 {
                     shrink(&suite, scenario).await?;
                 }
                 file.1 += outcome.requests;
@@ -151,6 +163,23 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
     }
     cluster.stop().await;
     Ok(total.differed == 0 && broken == 0 && stale == 0)
+}
+
+/// Whether the real server itself answers a sequence in several ways, one of which is what the embedded one always does.
+///
+/// The workers of a garbage collector have no order among them. An owner that is deleted in the foreground takes a
+/// dependent along that does not block it, or does not, depending on which of the two is looked at first.
+async fn varies(suite: &Suite, scenario: &Scenario, first: &Outcome) -> anyhow::Result<bool> {
+    for _ in 0..LOOKS {
+        let again = suite.run(scenario).await?;
+        if again.ours != first.ours {
+            return Ok(false);
+        }
+        if again.differed == 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Shows the shortest sequence that still differs.

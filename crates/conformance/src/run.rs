@@ -42,6 +42,8 @@ pub struct Suite {
 /// What became of one scenario.
 #[derive(Debug, Default)]
 pub struct Outcome {
+    /// What the embedded server answered, made comparable.
+    pub ours: Vec<Value>,
     /// How many requests were compared.
     pub requests: usize,
     /// How many of them were answered differently, in a way that is not accepted.
@@ -97,6 +99,7 @@ impl Suite {
         let side = |connection: &Connection| {
             let mut names = Names::default();
             names.own(&connection.host, "<host>");
+            names.own(&namespace, "<namespace>");
             Side { connection: connection.clone(), variables: variables.clone(), names, watches: HashMap::new() }
         };
         let (mut ours, mut theirs) = (side(&self.ours), side(&self.theirs));
@@ -117,6 +120,7 @@ impl Suite {
             let mut differences = diff(&a, &b);
             differences.retain(|d| !self.accepted.accepts(&place, &request, &d.path));
             outcome.requests += 1;
+            outcome.ours.push(a);
             if !differences.is_empty() {
                 outcome.differed += 1;
                 let sent = step.text.clone().or_else(|| step.body.as_ref().map(Value::to_string)).unwrap_or_default();
