@@ -17,7 +17,7 @@ use knoll_embedded::cluster::Cluster;
 use serde_json::Value;
 
 /// How often a sequence that differs is compared again.
-const LOOKS: usize = 5;
+const LOOKS: usize = 20;
 
 /// Runs every scenario against the embedded API server and a real one, and compares the answers.
 #[derive(Parser)]
@@ -165,17 +165,17 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
     Ok(total.differed == 0 && broken == 0 && stale == 0)
 }
 
-/// Whether the real server itself answers a sequence in several ways, one of which is what the embedded one always does.
+/// Whether the answers to a sequence are a matter of chance, and whatever the embedded server answered is something that
+/// the real one answers too.
 ///
 /// The workers of a garbage collector have no order among them. An owner that is deleted in the foreground takes a
 /// dependent along that does not block it, or does not, depending on which of the two is looked at first.
 async fn varies(suite: &Suite, scenario: &Scenario, first: &Outcome) -> anyhow::Result<bool> {
+    let mut outcomes = vec![first.clone()];
     for _ in 0..LOOKS {
-        let again = suite.run(scenario).await?;
-        if again.ours != first.ours {
-            return Ok(false);
-        }
-        if again.differed == 0 {
+        outcomes.push(suite.run(scenario).await?);
+        let is_theirs = |ours: &Outcome| outcomes.iter().any(|theirs| suite.agree(scenario, ours, theirs));
+        if outcomes.iter().all(is_theirs) {
             return Ok(true);
         }
     }

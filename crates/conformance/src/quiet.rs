@@ -7,6 +7,11 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+/// Whether the garbage collector may be about to change one of the objects after a look at what is not so any more.
+pub fn may_change(objects: &[Value]) -> bool {
+    objects.iter().any(|object| deleting(object) || owners(object).next().is_some())
+}
+
 /// No object waits for the garbage collector.
 pub fn is_quiet(objects: &[Value]) -> bool {
     let by_uid: HashMap<&str, &Value> =

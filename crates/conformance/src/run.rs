@@ -21,6 +21,8 @@ use crate::variables::Variables;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the events of a watch are waited for.
 const EVENTS: Duration = Duration::from_secs(8);
+/// How long objects that the garbage collector may be about to change have to stay as they are.
+const STILL: Duration = Duration::from_millis(100);
 /// How long to wait before asking again.
 const AGAIN: Duration = Duration::from_millis(20);
 /// Who asks, unless a step says otherwise: the same user on both servers.
@@ -40,10 +42,10 @@ pub struct Suite {
 }
 
 /// What became of one scenario.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What the embedded server answered, made comparable.
-    pub ours: Vec<Value>,
+    /// What the embedded server and the real one answered to each step, made comparable.
+    answers: Vec<(Value, Value)>,
     /// How many requests were compared.
     pub requests: usize,
     /// How many of them were answered differently, in a way that is not accepted.
@@ -53,7 +55,7 @@ pub struct Outcome {
 }
 
 /// A request that was answered differently.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Finding {
     /// The step's number, from 1.
     pub step: usize,
@@ -115,22 +117,33 @@ impl Suite {
             if let Some(part) = &step.part {
                 keep_part(part, &mut a, &mut b);
             }
-            let request = describe(step);
-            let place = format!("{}/{}", scenario.file, scenario.scenario);
-            let mut differences = diff(&a, &b);
-            differences.retain(|d| !self.accepted.accepts(&place, &request, &d.path));
+            let differences = self.differences(scenario, step, &a, &b);
             outcome.requests += 1;
-            outcome.ours.push(a);
+            outcome.answers.push((a, b));
             if !differences.is_empty() {
                 outcome.differed += 1;
                 let sent = step.text.clone().or_else(|| step.body.as_ref().map(Value::to_string)).unwrap_or_default();
-                outcome.findings.push(Finding { step: at + 1, request, sent, differences });
+                outcome.findings.push(Finding { step: at + 1, request: describe(step), sent, differences });
             }
         }
         let away = format!("/api/v1/namespaces/{namespace}");
         let delete = outgoing_admin("DELETE", &away, None);
         let _ = tokio::join!(self.ours.send(&delete), self.theirs.send(&delete));
         Ok(outcome)
+    }
+
+    /// Whether the embedded server answered once what the real one answered at that or another time.
+    pub fn agree(&self, scenario: &Scenario, ours: &Outcome, theirs: &Outcome) -> bool {
+        let answers = ours.answers.iter().zip(&theirs.answers).zip(&scenario.steps);
+        answers.into_iter().all(|(((a, _), (_, b)), step)| self.differences(scenario, step, a, b).is_empty())
+    }
+
+    /// Where two answers differ in a way that is not accepted.
+    fn differences(&self, scenario: &Scenario, step: &Step, a: &Value, b: &Value) -> Vec<Difference> {
+        let (place, request) = (format!("{}/{}", scenario.file, scenario.scenario), describe(step));
+        let mut differences = diff(a, b);
+        differences.retain(|d| !self.accepted.accepts(&place, &request, &d.path));
+        differences
     }
 
     /// Installs a custom resource definition on both servers and waits until they serve it.
@@ -355,15 +368,21 @@ impl Side {
         Ok(json!({"events": events}))
     }
 
+    /// All objects at these paths, once the garbage collector has nothing left to do.
     async fn settle(&mut self, paths: &[String]) -> anyhow::Result<Value> {
         let end = Instant::now() + PATIENCE;
+        let (mut objects, mut since) = (Vec::new(), Instant::now());
         loop {
-            let mut objects = Vec::new();
+            let mut now = Vec::new();
             for path in paths {
                 let answer = self.connection.send(&outgoing_admin("GET", &self.variables.fill(path), None)).await?;
-                objects.extend(answer.body["items"].as_array().cloned().unwrap_or_default());
+                now.extend(answer.body["items"].as_array().cloned().unwrap_or_default());
             }
-            if quiet::is_quiet(&objects) || Instant::now() > end {
+            if now != objects {
+                (objects, since) = (now, Instant::now());
+            }
+            let still = since.elapsed() >= STILL || !quiet::may_change(&objects);
+            if quiet::is_quiet(&objects) && still || Instant::now() > end {
                 return Ok(json!({"objects": objects}));
             }
             tokio::time::sleep(AGAIN).await;
