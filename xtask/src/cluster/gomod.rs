@@ -39,6 +39,12 @@ impl KubeVersion {
         (33..35).contains(&self.minor).then_some("ImageVolume")
     }
 
+    /// The feature gate of pods that are resized in place, where it can be turned off: before 1.33 it is, and from 1.35 on
+    /// it cannot be.
+    pub fn resize(&self) -> Option<&'static str> {
+        (33..35).contains(&self.minor).then_some("InPlacePodVerticalScaling")
+    }
+
     /// The version of the libraries that are published with it.
     fn libraries(&self) -> String {
         format!("v0.{}.{}", self.minor, self.patch)

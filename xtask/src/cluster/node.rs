@@ -230,7 +230,12 @@ fn kubelet_config(place: &Place, record: &Record) -> anyhow::Result<Value> {
         config["failCgroupV1"] = false.into();
     }
     if let Some(gate) = version.image_volumes() {
-        config["featureGates"] = json!({gate: true});
+        config["featureGates"][gate] = true.into();
+    }
+    if let Some(gate) = version.resize() {
+        // Without a cgroup for each pod, a kubelet that can resize pods ends when a pod with requests goes while it starts
+        // (issue 137993 of kubernetes/kubernetes): nobody starts it again here.
+        config["featureGates"][gate] = false.into();
     }
     Ok(config)
 }
