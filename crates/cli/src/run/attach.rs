@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use super::keys::{self, Raw};
 use super::logs::{self, End, Stage};
+use super::position;
 use super::stop::Wish;
 
 /// How much may be on its way between the connection and the screen.
@@ -108,7 +109,7 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
     if end == End::Over {
         // The stream may have been cut before its end; the log never is.
         let log = logs::complete(&pods, &stage.pod).await;
-        print(log.get(stage.printed..).unwrap_or_default(), &mut stage.printed);
+        print_rest(&log, &mut stage.printed);
     }
     drop(raw);
     Ok(end)
@@ -144,8 +145,9 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
     });
     let mut closed = false;
     let after = printed(stage, pods).await?;
-    print(after.get(stage.printed..).unwrap_or_default(), &mut stage.printed);
-    let mut joint = Joint { between: after.get(before.len()..).unwrap_or_default().to_vec(), ..Joint::default() };
+    print_rest(&after, &mut stage.printed);
+    let between = position::plain(position::behind(&after, position::count(&before)));
+    let mut joint = Joint { between, ..Joint::default() };
     let mut resizes = signal(SignalKind::window_change())?;
     let mut view = stage.watched.view();
     let mut nudges = tokio::time::interval(Duration::from_millis(300));
@@ -172,9 +174,8 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
             // The stream is behind the log, or seems to be: whatever it is, the log has it.
             () = tokio::time::sleep(SETTLED), if joint.waits() => {
                 let now = printed(stage, pods).await?;
-                let more = now.get(stage.printed..).unwrap_or_default();
-                joint.between.extend_from_slice(more);
-                print(more, &mut stage.printed);
+                joint.between.extend(position::plain(position::behind(&now, stage.printed)));
+                print_rest(&now, &mut stage.printed);
             }
             Some(keys) = keyboard.keys.recv() => {
                 if closed {
@@ -233,7 +234,8 @@ async fn printed(stage: &Stage<'_>, pods: &Api<Pod>) -> Result<Vec<u8>, kube::Er
 /// Where a log that was printed and a live stream that began meanwhile meet.
 #[derive(Default)]
 struct Joint {
-    /// What the log got around the time that the stream began: the stream begins somewhere in it, or at its end.
+    /// What the log got around the time that the stream began, without `\r`: the stream begins somewhere in it, or at its
+    /// end.
     between: Vec<u8>,
     /// What the stream gave so far, as long as that may be a part of it.
     live: Vec<u8>,
@@ -248,16 +250,22 @@ impl Joint {
     /// What of the stream's next bytes was not printed yet.
     fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.live.extend_from_slice(bytes);
+        let live = position::plain(&self.live);
         let ends = (0..=self.between.len()).map(|start| &self.between[start..]);
         // The longest end of the log that the stream can have begun with. It may not be through with it yet.
-        let shared = ends.into_iter().find(|end| end.starts_with(&self.live) || self.live.starts_with(end));
+        let shared = ends.into_iter().find(|end| end.starts_with(&live) || live.starts_with(end));
         let shared = shared.map_or(0, <[u8]>::len);
-        if shared > self.live.len() {
+        if shared > live.len() {
             return Vec::new();
         }
         self.between.clear();
-        std::mem::take(&mut self.live).split_off(shared)
+        position::behind(&std::mem::take(&mut self.live), shared).to_vec()
     }
+}
+
+/// Prints what the log has more than was printed.
+fn print_rest(log: &[u8], printed: &mut usize) {
+    print(&position::for_terminal(position::behind(log, *printed)), printed);
 }
 
 /// Prints the pod's bytes as they are.
@@ -265,7 +273,7 @@ fn print(bytes: &[u8], printed: &mut usize) {
     if bytes.is_empty() {
         return;
     }
-    *printed += bytes.len();
+    *printed += position::count(bytes);
     let mut out = io::stdout().lock();
     // A terminal that is gone sends a hangup, which is what ends this.
     let _ = out.write_all(bytes).and_then(|()| out.flush());
@@ -301,5 +309,7 @@ mod tests {
         check("abcd", &["a", "b", "c", "d", "e"], "e");
         check("aab", &["a", "b", "c"], "c");
         check("abc", &[], "");
+        check("b\nc\n", &["b\r\r\nc\r", "\r\nd\r\r\n"], "d\r\r\n");
+        check("b\nc\n", &["b\r\r\nc\r\r\n"], "");
     }
 }

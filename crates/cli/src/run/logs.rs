@@ -11,6 +11,7 @@ use knoll_api::names::pod as names;
 use kube::Api;
 use kube::api::LogParams;
 
+use super::position;
 use super::stop::{Presses, Signals, Wish};
 use super::watch::Watched;
 use crate::style;
@@ -32,7 +33,7 @@ pub struct Stage<'a> {
     pub pod: String,
     /// Whether it was there before we came.
     pub late: bool,
-    /// How many bytes of it were printed.
+    /// How much of it was printed, as [`position`] counts.
     pub printed: usize,
     /// The run.
     pub watched: &'a mut Watched,
@@ -74,7 +75,7 @@ pub async fn show(stage: &mut Stage<'_>) -> Result<End> {
         // A run is over when its runner has said so; its last words may still be on the way to the log.
         if over && (read || Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + LAST_WORDS)) {
             let log = complete(&pods, &stage.pod).await;
-            print(log.get(stage.printed..).unwrap_or_default(), &mut stage.printed)?;
+            print(position::behind(&log, stage.printed), &mut stage.printed)?;
             return Ok(End::Over);
         }
         tokio::time::sleep(pause).await;
@@ -95,9 +96,9 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>) -> Result<Option<End
                 if count == 0 {
                     return Ok(None);
                 }
-                let known = skip.min(count);
-                skip -= known;
-                print(&buffer[known..count], &mut stage.printed)?;
+                let rest = position::behind(&buffer[..count], skip);
+                skip = skip.saturating_sub(position::count(&buffer[..count]));
+                print(rest, &mut stage.printed)?;
             }
             wish = stage.signals.next() => match wish {
                 Wish::Leave(signal) => return Ok(Some(End::Left(signal))),
@@ -156,7 +157,7 @@ async fn read(pods: &Api<Pod>, pod: &str, follow: bool, bytes: &mut Vec<u8>) -> 
 }
 
 fn print(bytes: &[u8], printed: &mut usize) -> Result<()> {
-    *printed += bytes.len();
+    *printed += position::count(bytes);
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         // The reader has seen enough; the run goes on.

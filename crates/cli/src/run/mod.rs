@@ -8,6 +8,7 @@ mod keys;
 mod line;
 mod lock_file;
 mod logs;
+mod position;
 pub mod resume;
 mod spec;
 pub mod start;
