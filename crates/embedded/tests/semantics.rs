@@ -114,6 +114,28 @@ fn a_stale_version_is_a_conflict_and_a_write_that_changes_nothing_is_none() {
     });
 }
 
+/// Some find it missing and some find it there; none of them is told that it exists already.
+#[test]
+fn of_those_who_apply_the_same_new_object_at_once_one_creates_it_and_all_have_applied() {
+    check(async |cluster| {
+        let client = Client(cluster);
+        for round in 0..20 {
+            let name = format!("round-{round}");
+            let answers = futures::future::join_all((0..8).map(async |number| {
+                let path = format!("{MAPS}/{name}?fieldManager=m{number}");
+                let mut applied = map(&name);
+                applied["data"] = json!({number.to_string(): "x"});
+                client.send(Method::PATCH, &path, "application/apply-patch+yaml", &applied).await
+            }))
+            .await;
+            let count = |code: StatusCode| answers.iter().filter(|answer| answer.0 == code).count();
+            assert_eq!((count(StatusCode::CREATED), count(StatusCode::OK)), (1, 7), "{answers:?}");
+            let (_, whole) = client.get(&format!("{MAPS}/{name}")).await;
+            assert_eq!(whole["data"].as_object().unwrap().len(), 8, "{whole}");
+        }
+    });
+}
+
 #[test]
 fn spec_and_status_are_written_apart_and_only_the_spec_counts() {
     check(async |cluster| {

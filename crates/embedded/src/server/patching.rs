@@ -42,7 +42,11 @@ pub async fn patch(server: &Server, call: &Call, bytes: Bytes) -> Result<Written
         let old = server.read(resource, call.target.namespace.as_deref(), name)?;
         let (old, mut patched) = match (old, &apply) {
             (None, Some(apply)) if call.target.subresource.is_none() => {
-                return create_by_apply(server, call, apply).await;
+                match create_by_apply(server, call, apply).await {
+                    // Somebody else was faster, so it is an object to patch by now.
+                    Err(error) if error.reason == "AlreadyExists" => continue,
+                    created => return created,
+                }
             }
             (None, _) => return Err(ApiError::not_found(resource.subject(name))),
             (Some(old), Some(apply)) => {
