@@ -269,6 +269,8 @@ pub mod annotation {
     pub const SERIAL: &str = "knoll.dev/serial";
     /// The lineage of the state that a Secret holds.
     pub const LINEAGE: &str = "knoll.dev/lineage";
+    /// On the head of a state: who may write it, a pod by its UID and which of its claims this is.
+    pub const WRITER: &str = "knoll.dev/writer";
     /// How many resource instances are in the state that a Secret holds.
     pub const RESOURCES: &str = "knoll.dev/resources";
     /// When the content that a Secret holds was written.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use knoll_api::names::{content, label};
+use knoll_api::names::{annotation, content, label};
 use knoll_deploy::{Manifest, Settings};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PartialObjectMeta};
 use kube::runtime::wait::{await_condition, conditions};
@@ -77,7 +77,9 @@ async fn uninstall(args: &Args, cluster: &Cluster) -> Result<ExitCode> {
     if !args.keep_objects {
         delete_objects(cluster, &objects).await?;
     }
-    let states = kept::<Secret>(cluster, content::STATE).await?;
+    let mut states = kept::<Secret>(cluster, content::STATE).await?;
+    // What was claimed and never written is none.
+    states.retain(|head| head.annotations().contains_key(annotation::SERIAL));
     let keep_namespace = keeps(cluster, &settings.namespace, &states).await?;
     // The operator first, so that it does not mourn what goes after it; its namespace last.
     unwanted.sort_by_key(|manifest| match manifest.resource.kind.as_str() {

@@ -17,6 +17,9 @@ pub enum Error {
     /// The pod is not the one that may do this.
     #[error("{0}")]
     Fenced(String),
+    /// Another claim to write the state was made since.
+    #[error("another pod has claimed the state")]
+    Superseded,
     /// The content does not follow on what is stored.
     #[error("{0}")]
     Conflict(String),
@@ -63,7 +66,7 @@ impl Error {
             Error::Missing(_) => StatusCode::NOT_FOUND,
             Error::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
             // A runner tries these again.
-            Error::NotYet(_) | Error::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Superseded | Error::NotYet(_) | Error::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
             Error::Chunks(_) | Error::Damaged(_) | Error::Head(_) => StatusCode::CONFLICT,
             Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }

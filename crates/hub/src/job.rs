@@ -13,8 +13,9 @@ use kube::{Client, ResourceExt};
 use crate::error::Error;
 use crate::store::Store;
 use crate::variables::Lookup;
+use crate::versions::Owner;
 
-/// Makes the job of a run's current pod.
+/// Makes the job of a run's current pod, which claims the state if it is the `writer`.
 ///
 /// # Errors
 /// When something that the run refers to is not there.
@@ -23,10 +24,13 @@ pub async fn of(
     store: &Store,
     run: &Run,
     workspace: &Workspace,
+    writer: Option<&str>,
     log_offset: u64,
 ) -> Result<Job, Error> {
     let namespace = run.namespace().unwrap_or_default();
     let mut lookup = Lookup::new(client, store, &namespace);
+    let owner = Owner::from(workspace);
+    let writer = writer.filter(|_| workspace.spec.state == StateKind::Managed);
     // What does not depend on each other is asked for at the same time.
     let (resolved, lock_file) = tokio::join!(
         async {
@@ -38,7 +42,7 @@ pub async fn of(
             }
             Ok::<_, Error>((resolved, stage, hooks, masked))
         },
-        store.open(&namespace, &run.spec.workspace),
+        store.open(&namespace, &owner, writer),
     );
     let (resolved, stage, hooks, masked) = resolved?;
     let status = status(run);

@@ -16,7 +16,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use knoll_api::names::{content, plan_secret, reason, secret_type, upload_secret};
 use knoll_api::run::{Run, RunPhase};
 use knoll_api::wire::{ErrorBody, Exit, Job, Progress, ProgressReply, path};
-use knoll_api::workspace::{Workspace, WorkspaceDeletionPolicy};
+use knoll_api::workspace::Workspace;
+use knoll_core::queue::{Lane, lane};
 use knoll_core::{fate, run::is_cancelled};
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -38,6 +39,8 @@ const POLL: Duration = Duration::from_secs(50);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a run waits for a state that its client has yet to hand in.
 const UPLOAD_PATIENCE: Duration = Duration::from_secs(60);
+/// How often a state is claimed for one write.
+const CLAIMS: usize = 10;
 /// The largest state or plan.
 const LARGEST: usize = 1024 * 1024 * 1024;
 
@@ -123,14 +126,9 @@ impl Runner {
         found.ok_or_else(|| Error::NotYet(format!("the Workspace `{workspace}` is not there")))
     }
 
-    async fn owner(&self, shared: &Shared) -> Result<Owner, Error> {
-        let workspace = self.workspace(shared).await?;
-        let delete = workspace.spec.deletion_policy == WorkspaceDeletionPolicy::Delete;
-        Ok(Owner {
-            workspace: workspace.name_any(),
-            reference: delete.then(|| workspace.owner_ref(&())).flatten(),
-            keep: usize::try_from(workspace.spec.state_history).unwrap_or(usize::MAX),
-        })
+    /// The pod that has to claim the state, when it may change it.
+    fn writer(&self) -> Option<&str> {
+        (lane(&self.run.spec) == Lane::Queue).then_some(self.session.caller.uid.as_str())
     }
 
     fn run_reference(&self) -> Result<OwnerReference, Error> {
@@ -143,7 +141,7 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
     // Only a second pod finds a log of an earlier one.
     let second = runner.run.status.as_ref().is_some_and(|status| !status.steps.is_empty());
     let log_offset = if second { log::offset(&shared.client, &runner.session).await? } else { 0 };
-    match job::of(&shared.client, &shared.store, &runner.run, &workspace, log_offset).await {
+    match job::of(&shared.client, &shared.store, &runner.run, &workspace, runner.writer(), log_offset).await {
         Ok(job) => Ok(Json(job)),
         Err(Error::Invalid(message)) => {
             progress::fail(&shared.client, &runner.session, &runner.run, reason::VARIABLES_FAILED, &message).await?;
@@ -177,18 +175,32 @@ async fn get_state(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<
 }
 
 async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
-    let (owner, writer) = tokio::join!(runner.owner(&shared), shared.sessions.writer(&runner.session, &runner.run));
-    writer?;
+    let Some(pod) = runner.writer() else {
+        let operation = runner.run.spec.operation.as_str();
+        return Err(Error::Fenced(format!(
+            "a run with `operation: {operation}` that does not wait in the queue cannot change the state"
+        )));
+    };
+    let owner = Owner::from(&*runner.workspace(&shared).await?);
     let Session { caller, run, .. } = &*runner.session;
-    shared.store.put_state(&caller.namespace, &owner?, run, content, states::may_force(&runner.run.spec)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let force = states::may_force(&runner.run.spec);
+    for _ in 0..CLAIMS {
+        let claim = shared.store.claim(&caller.namespace, &owner, pod).await?;
+        shared.sessions.writer(&runner.session, &claim).await?;
+        match shared.store.put_state(&caller.namespace, &owner, &claim, run, content.clone(), force).await {
+            // By the same pod at another replica, or by one that is fenced off: whoever is in the right claims it back.
+            Err(Error::Superseded) => {}
+            stored => return stored.map(|_| StatusCode::NO_CONTENT),
+        }
+    }
+    Err(Error::Superseded)
 }
 
 async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
     if std::str::from_utf8(&content).is_err() || content.len() > 256 * 1024 {
         return Err(Error::Invalid("a dependency lock file is text of at most 256 KiB".to_owned()));
     }
-    let owner = runner.owner(&shared).await?;
+    let owner = Owner::from(&*runner.workspace(&shared).await?);
     shared.store.put_lock(&runner.session.caller.namespace, &owner, &content).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -312,7 +324,7 @@ async fn put_progress(
     }
     if report.exit.is_some() {
         let Session { caller, workspace, .. } = &*runner.session;
-        shared.store.close(&caller.namespace, workspace);
+        shared.store.close(&caller.namespace, workspace, &caller.uid).await;
         shared.sessions.end(&runner.session);
     }
     Ok(Json(ProgressReply { cancel: is_cancelled(&runner.run) }))

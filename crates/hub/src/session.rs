@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use knoll_api::run::{Run, RunPhase};
 use knoll_bundle::StoreError;
-use knoll_core::queue::{Lane, lane};
 use kube::{Api, Client, ResourceExt};
 use tokio::task::JoinHandle;
 
@@ -18,11 +17,10 @@ use crate::cache::Cache;
 use crate::error::Error;
 use crate::log::LogEnd;
 use crate::progress::Reports;
+use crate::store::Claim;
 
 /// How long a pod that is faster than its Run's status is kept waiting.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long the API's word on a run is taken, while the watched copy agrees.
-const TRUST: Duration = Duration::from_secs(3);
 
 /// What the hub remembers of a pod between its requests. All of it can be found again when it is lost.
 pub struct Session {
@@ -38,7 +36,7 @@ pub struct Session {
     pub storing: tokio::sync::Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
     /// The end of its log.
     pub log: tokio::sync::Mutex<Option<LogEnd>>,
-    /// When the API was last asked whether this pod may write.
+    /// When the API was last asked, of those times when it said that the run is this pod's and goes on.
     confirmed: Mutex<Option<Instant>>,
 }
 
@@ -103,20 +101,15 @@ impl Sessions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.caller.uid);
     }
 
-    /// Makes sure that the pod may change the state: by the watched copy, and by the API itself from time to time, because
-    /// a copy that is no longer updated looks like one to which nothing happens.
+    /// Makes sure that the pod may change the state that it has claimed: by the API's own word, given after that claim.
+    /// The next run begins when this one is over, and claims the state after that; so whoever went on after its claim
+    /// was the only one until then, and from then on its claim does not hold any more.
     ///
     /// # Errors
     /// When it may not.
-    pub async fn writer(&self, session: &Session, run: &Run) -> Result<(), Error> {
-        if lane(&run.spec) == Lane::AtOnce {
-            let operation = run.spec.operation.as_str();
-            return Err(Error::Fenced(format!(
-                "a run with `operation: {operation}` that does not wait in the queue cannot change the state"
-            )));
-        }
+    pub async fn writer(&self, session: &Session, claim: &Claim) -> Result<(), Error> {
         let confirmed = *session.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        if confirmed.is_some_and(|at| at.elapsed() < TRUST) {
+        if confirmed.is_some_and(|asked| asked >= claim.since) {
             return Ok(());
         }
         let asked = Instant::now();
@@ -186,4 +179,56 @@ fn is_over(run: &Run) -> bool {
 fn fenced(caller: &Caller) -> Error {
     let Caller { namespace, pod, uid } = caller;
     Error::Fenced(format!("the pod `{pod}` ({uid}) in `{namespace}` is not, or no longer, the pod of a run"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use knoll_embedded::cluster::Cluster;
+    use kube::CustomResourceExt;
+    use kube::api::{Patch, PatchParams, PostParams};
+    use kube::runtime::{conditions::is_crd_established, wait::await_condition};
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::store::Store;
+    use crate::versions::Owner;
+
+    /// The copy of this replica has stood still since before the run began.
+    #[tokio::test]
+    async fn who_claims_the_state_when_its_run_is_over_is_fenced_off_by_the_apis_own_word() {
+        let cluster = Cluster::memory().await.unwrap();
+        let client = cluster.client();
+        let kinds = Api::all(client.clone());
+        kinds.create(&PostParams::default(), &Run::crd()).await.unwrap();
+        await_condition(kinds, Run::crd_name(), is_crd_established()).await.unwrap();
+        let runs: Api<Run> = Api::default_namespaced(client.clone());
+        let spec = json!({"workspace": "w", "operation": "apply", "source": {"inline": {"main.tf": ""}}});
+        let run = Run::new("r", serde_json::from_value(spec).unwrap());
+        runs.create(&PostParams::default(), &run).await.unwrap();
+        let phase = async |phase: &str| {
+            let status = json!({"status": {"phase": phase, "podUID": "uid"}});
+            runs.patch_status("r", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap()
+        };
+        let run = phase("Running").await;
+
+        let stopped = CancellationToken::new();
+        stopped.cancel();
+        let sessions = Sessions::new(client.clone(), Arc::new(Cache::start(&client, None, &stopped)));
+        let caller = Caller { namespace: "default".into(), pod: "r".into(), uid: "uid".into() };
+        let session = sessions.begin(caller, &run);
+        let store = Store::new(client.clone());
+        let owner = Owner { workspace: "w".to_owned(), reference: None, keep: 1 };
+        let claim = store.claim("default", &owner, "uid").await.unwrap();
+        sessions.writer(&session, &claim).await.unwrap();
+
+        phase("Failed").await;
+        // Whoever comes next takes the claim away first; until then it may deliver what it has.
+        sessions.writer(&session, &claim).await.unwrap();
+        store.open("default", &owner, Some("uid")).await.unwrap();
+        let again = store.claim("default", &owner, "uid").await.unwrap();
+        assert!(matches!(sessions.writer(&session, &again).await, Err(Error::Fenced(_))));
+    }
 }

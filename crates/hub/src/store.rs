@@ -1,13 +1,18 @@
 //! Keeps states, plans and lock files in Secrets.
+//!
+//! *Guarantees.* A state is stored only by the claim that was made last: once a pod has claimed a head, no write of a pod
+//! before it can land, however long it was under way, and the state that the new one reads has all that came before.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use knoll_api::names::{self, annotation};
+use knoll_api::names::{self, annotation, field_manager};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -23,14 +28,41 @@ const ATTEMPTS: usize = 5;
 /// How many parts are fetched at the same time.
 const AT_ONCE: usize = 4;
 
-/// The Secret of one head, as this replica last read or wrote it.
-type Seat = Arc<Mutex<Option<Option<Secret>>>>;
+/// What this replica knows of one head.
+#[derive(Default)]
+struct Seat {
+    /// Its Secret, as it was last read or written.
+    secret: Option<Option<Secret>>,
+    /// The last claim that was made or found here.
+    claim: Option<Claim>,
+}
+
+/// A pod's claim to be the one that writes.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// What the head says while the claim holds: the pod's UID, and a word by which this claim differs from all others, so
+    /// that one that lands late is not taken for another that was confirmed.
+    writer: String,
+    /// The head has had it since then at the latest.
+    pub since: Instant,
+}
+
+impl Claim {
+    /// A claim that the head has now.
+    fn now(writer: String) -> Self {
+        Claim { writer, since: Instant::now() }
+    }
+
+    fn is_of(&self, pod: &str) -> bool {
+        self.writer.split('/').next() == Some(pod)
+    }
+}
 
 /// The states of all Workspaces.
 pub struct Store {
     client: Client,
     /// One seat a Workspace: who sits in it is the only one of this replica to read and write its head.
-    seats: Lock<HashMap<(String, String), Seat>>,
+    seats: Lock<HashMap<(String, String), Arc<Mutex<Seat>>>>,
 }
 
 /// What became of a state that was handed in.
@@ -48,23 +80,62 @@ impl Store {
         Store { client, seats: Lock::default() }
     }
 
-    /// Reads the head of a Workspace's state anew, for the run that begins, and returns its dependency lock file.
+    /// Reads the head of a Workspace's state anew, for the run that begins, and returns its dependency lock file. A `pod`
+    /// that is to write the state claims it.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub async fn open(&self, namespace: &str, workspace: &str) -> Result<Option<String>, Error> {
-        let seat = self.seat(namespace, workspace);
+    pub async fn open(&self, namespace: &str, owner: &Owner, pod: Option<&str>) -> Result<Option<String>, Error> {
+        let seat = self.seat(namespace, &owner.workspace);
         let mut seat = seat.lock().await;
-        let secret = self.read(namespace, workspace).await?;
-        let lock = Head::read(secret.as_ref())?.lock;
-        *seat = Some(secret);
+        match pod {
+            Some(pod) => drop(self.claim_anew(namespace, owner, pod, &mut seat).await?),
+            None => seat.secret = Some(self.read(namespace, &owner.workspace).await?),
+        }
+        let lock = Head::read(seat.secret.as_ref().and_then(Option::as_ref))?.lock;
         Ok(lock.and_then(|lock| String::from_utf8(lock).ok()))
     }
 
-    /// Forgets what was read for a run.
-    pub fn close(&self, namespace: &str, workspace: &str) {
-        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        seats.remove(&(namespace.to_owned(), workspace.to_owned()));
+    /// The claim of this pod that the head has, as far as this replica knows; made now if it has none.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub async fn claim(&self, namespace: &str, owner: &Owner, pod: &str) -> Result<Claim, Error> {
+        let seat = self.seat(namespace, &owner.workspace);
+        let mut seat = seat.lock().await;
+        if let Some(claim) = seat.claim.as_ref().filter(|claim| claim.is_of(pod)) {
+            return Ok(claim.clone());
+        }
+        let secret = self.read(namespace, &owner.workspace).await?;
+        let found = Head::read(secret.as_ref())?.writer.map(Claim::now).filter(|claim| claim.is_of(pod));
+        (seat.secret, seat.claim) = (Some(secret), found.clone());
+        match found {
+            // Another replica has made it.
+            Some(claim) => Ok(claim),
+            None => self.claim_anew(namespace, owner, pod, &mut seat).await,
+        }
+    }
+
+    /// One request: it makes the head if there is none, and its answer is the head as it is from then on.
+    async fn claim_anew(&self, namespace: &str, owner: &Owner, pod: &str, seat: &mut Seat) -> Result<Claim, Error> {
+        let writer = format!("{pod}/{:016x}", RandomState::new().hash_one(pod));
+        let wanted = versions::claim(owner, &writer);
+        let params = PatchParams::apply(field_manager::HUB).force();
+        (seat.secret, seat.claim) = (None, None);
+        let name = names::state_secret(&owner.workspace);
+        let secret = self.api(namespace).patch(&name, &params, &Patch::Apply(&wanted)).await?;
+        let claim = Claim::now(writer);
+        (seat.secret, seat.claim) = (Some(Some(secret)), Some(claim.clone()));
+        Ok(claim)
+    }
+
+    /// Forgets what was read for a run, unless another pod has claimed it since.
+    pub async fn close(&self, namespace: &str, workspace: &str, pod: &str) {
+        let seat = self.seat(namespace, workspace);
+        if seat.lock().await.claim.as_ref().is_none_or(|claim| claim.is_of(pod)) {
+            let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+            seats.remove(&(namespace.to_owned(), workspace.to_owned()));
+        }
     }
 
     /// The current state of a Workspace, by the head that [`Store::open`] read. Who is about to `replace` it by force gets
@@ -75,12 +146,12 @@ impl Store {
     pub async fn state(&self, namespace: &str, workspace: &str, replace: bool) -> Result<Option<Bytes>, Error> {
         let seat = self.seat(namespace, workspace);
         let mut seat = seat.lock().await;
-        let secret = match seat.take() {
+        let secret = match seat.secret.take() {
             Some(secret) => secret,
             None => self.read(namespace, workspace).await?,
         };
         let Head { index, inline, .. } = Head::read(secret.as_ref())?;
-        *seat = Some(secret);
+        seat.secret = Some(secret);
         match (self.current(namespace, &index, inline).await, index.current) {
             (Err(Error::Damaged(why)), Some(Version { serial, lineage, .. })) if replace => {
                 tracing::warn!(namespace, workspace, serial, %why, "a damaged state is about to be replaced");
@@ -121,11 +192,12 @@ impl Store {
     /// it may be of another lineage.
     ///
     /// # Errors
-    /// When it does not follow, or cannot be stored.
+    /// When it does not follow, cannot be stored, or another claim was made since: [`Error::Superseded`].
     pub async fn put_state(
         &self,
         namespace: &str,
         owner: &Owner,
+        claim: &Claim,
         run: &str,
         content: Bytes,
         force: bool,
@@ -140,18 +212,22 @@ impl Store {
         let seat = self.seat(namespace, &owner.workspace);
         let mut seat = seat.lock().await;
         for _ in 0..ATTEMPTS {
-            let secret = match seat.take() {
+            let secret = match seat.secret.take() {
                 Some(secret) => secret,
                 None => self.read(namespace, &owner.workspace).await?,
             };
             let head = Head::read(secret.as_ref())?;
+            if head.writer.as_ref() != Some(&claim.writer) {
+                seat.claim = None;
+                return Err(Error::Superseded);
+            }
             if follows(head.index.current.as_ref(), &file, &packed.digest, force)? == Taken::Known {
-                *seat = Some(secret);
+                seat.secret = Some(secret);
                 return Ok(Taken::Known);
             }
             let writes = versions::put(owner, &head, &file, packed.clone(), run, Timestamp::now());
             if let Some(stored) = self.write(namespace, writes).await? {
-                *seat = Some(Some(stored));
+                seat.secret = Some(Some(stored));
                 return Ok(Taken::Stored);
             }
         }
@@ -166,14 +242,14 @@ impl Store {
         let seat = self.seat(namespace, &owner.workspace);
         let mut seat = seat.lock().await;
         for _ in 0..ATTEMPTS {
-            let secret = match seat.take() {
+            let secret = match seat.secret.take() {
                 Some(secret) => secret,
                 None => self.read(namespace, &owner.workspace).await?,
             };
             let head = Head::read(secret.as_ref())?;
             let write = versions::put_lock(owner, &head, secret.as_ref(), lock.to_vec());
             if let Some(stored) = self.write(namespace, vec![write]).await? {
-                *seat = Some(Some(stored));
+                seat.secret = Some(Some(stored));
                 return Ok(());
             }
         }
@@ -268,7 +344,7 @@ impl Store {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    fn seat(&self, namespace: &str, workspace: &str) -> Seat {
+    fn seat(&self, namespace: &str, workspace: &str) -> Arc<Mutex<Seat>> {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(seats.entry((namespace.to_owned(), workspace.to_owned())).or_default())
     }
@@ -323,7 +399,72 @@ fn follows(current: Option<&Version>, file: &StateFile, digest: &str, force: boo
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use knoll_embedded::cluster::Cluster;
+
     use super::*;
+
+    const NAMESPACE: &str = "default";
+
+    fn content(serial: u64) -> Bytes {
+        json!({"version": 4, "serial": serial, "lineage": "l", "resources": [], "outputs": {}}).to_string().into()
+    }
+
+    async fn put(store: &Store, claim: &Claim, serial: u64) -> Result<Taken, Error> {
+        store.put_state(NAMESPACE, &owner(), claim, "r", content(serial), false).await
+    }
+
+    fn owner() -> Owner {
+        Owner { workspace: "w".to_owned(), reference: None, keep: 10 }
+    }
+
+    /// Each replica has a store of its own.
+    #[tokio::test]
+    async fn a_write_that_is_under_way_does_not_land_behind_the_claim_of_the_next_run() {
+        let cluster = Cluster::memory().await.unwrap();
+        let [ours, theirs] = [(); 2].map(|()| Store::new(cluster.client()));
+        ours.open(NAMESPACE, &owner(), Some("first")).await.unwrap();
+        let first = ours.claim(NAMESPACE, &owner(), "first").await.unwrap();
+        assert_eq!(put(&ours, &first, 1).await.unwrap(), Taken::Stored);
+
+        theirs.open(NAMESPACE, &owner(), Some("next")).await.unwrap();
+        let next = theirs.claim(NAMESPACE, &owner(), "next").await.unwrap();
+        assert_eq!(theirs.state(NAMESPACE, "w", false).await.unwrap(), Some(content(1)));
+        // To its replica the head is still the one that it wrote itself.
+        assert!(matches!(put(&ours, &first, 2).await, Err(Error::Superseded)));
+        assert_eq!(put(&theirs, &next, 2).await.unwrap(), Taken::Stored);
+
+        // A claim of the first one that lands late is another one, and the next one claims the state back.
+        Store::new(cluster.client()).open(NAMESPACE, &owner(), Some("first")).await.unwrap();
+        assert!(matches!(put(&ours, &first, 3).await, Err(Error::Superseded)));
+        assert!(matches!(put(&theirs, &next, 3).await, Err(Error::Superseded)));
+        let again = theirs.claim(NAMESPACE, &owner(), "next").await.unwrap();
+        assert!(again.since > next.since);
+        assert_eq!(put(&theirs, &again, 3).await.unwrap(), Taken::Stored);
+        assert_eq!(ours.look(NAMESPACE, "w").await.unwrap(), Some(content(3)));
+        // Another replica takes the claim for what it is, and writes nothing to know of it.
+        let before = ours.read(NAMESPACE, "w").await.unwrap();
+        let elsewhere = ours.claim(NAMESPACE, &owner(), "next").await.unwrap();
+        assert_eq!(
+            (elsewhere.writer.as_str(), ours.read(NAMESPACE, "w").await.unwrap()),
+            (again.writer.as_str(), before)
+        );
+        assert!(elsewhere.since > again.since, "it has to be confirmed there, too");
+    }
+
+    #[tokio::test]
+    async fn a_run_that_only_reads_claims_nothing_and_leaves_the_claim_of_another_alone() {
+        let cluster = Cluster::memory().await.unwrap();
+        let store = Store::new(cluster.client());
+        assert_eq!(store.open(NAMESPACE, &owner(), None).await.unwrap(), None);
+        assert!(store.read(NAMESPACE, "w").await.unwrap().is_none(), "to read is to write nothing");
+        let writer = store.claim(NAMESPACE, &owner(), "writer").await.unwrap();
+        store.open(NAMESPACE, &owner(), None).await.unwrap();
+        store.put_lock(NAMESPACE, &owner(), b"lock").await.unwrap();
+        store.close(NAMESPACE, "w", "reader").await;
+        assert_eq!(store.claim(NAMESPACE, &owner(), "writer").await.unwrap().writer, writer.writer);
+        assert_eq!(put(&store, &writer, 1).await.unwrap(), Taken::Stored);
+        assert_eq!(store.open(NAMESPACE, &owner(), None).await.unwrap().as_deref(), Some("lock"));
+    }
 
     #[test]
     fn a_state_follows_on_its_own_lineage_with_a_higher_serial() {

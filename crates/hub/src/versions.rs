@@ -4,6 +4,9 @@
 //! parts; and the list of the earlier versions that are kept, one a run. Writes are a list of values, made by a pure
 //! function: first what the new head needs, then the head, last what nobody needs any more. Cut off anywhere, that list
 //! leaves the old version or the new one, and making the same write again completes it.
+//!
+//! The head also names its writer. A pod claims it before it reads the state, and each write is made on condition that
+//! the head is still the one that was read, so no write of an earlier writer can follow on a claim.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +14,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use knoll_api::names::{self, annotation, content, label, secret_type};
+use knoll_api::workspace::{Workspace, WorkspaceDeletionPolicy};
+use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 
 use crate::chunks::{self, Packed};
@@ -69,6 +74,8 @@ pub struct Head {
     pub inline: Option<Vec<u8>>,
     /// The dependency lock file.
     pub lock: Option<Vec<u8>>,
+    /// Who claimed it last, in the words of [`claim`].
+    pub writer: Option<String>,
 }
 
 /// Whose state it is.
@@ -121,7 +128,35 @@ impl Head {
             index,
             inline: value(CONTENT),
             lock: value(LOCK),
+            writer: secret.metadata.annotations.as_ref().and_then(|notes| notes.get(annotation::WRITER).cloned()),
         })
+    }
+}
+
+impl From<&Workspace> for Owner {
+    fn from(workspace: &Workspace) -> Self {
+        let delete = workspace.spec.deletion_policy == WorkspaceDeletionPolicy::Delete;
+        Owner {
+            workspace: workspace.name_any(),
+            reference: delete.then(|| workspace.owner_ref(&())).flatten(),
+            keep: usize::try_from(workspace.spec.state_history).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// What is applied to a head, or makes it, to name the one who may write from now on. It changes nothing else.
+#[must_use]
+pub fn claim(owner: &Owner, writer: &str) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(names::state_secret(&owner.workspace)),
+            labels: Some(labels(owner, content::STATE)),
+            annotations: Some(BTreeMap::from([(annotation::WRITER.to_owned(), writer.to_owned())])),
+            owner_references: owner.reference.clone().map(|reference| vec![reference]),
+            ..ObjectMeta::default()
+        },
+        type_: Some(secret_type::STATE.to_owned()),
+        ..Secret::default()
     }
 }
 
@@ -178,7 +213,8 @@ pub fn put(
     let index = Index { current: Some(version), history };
     let needed: Vec<String> =
         index.current.iter().chain(&index.history).flat_map(|version| version.parts.clone()).collect();
-    let next = Head { resource_version: head.resource_version.clone(), index, inline, lock: head.lock.clone() };
+    let (resource_version, lock, writer) = (head.resource_version.clone(), head.lock.clone(), head.writer.clone());
+    let next = Head { resource_version, index, inline, lock, writer };
     writes.push(Write::Head(Box::new(head_secret(owner, &next, Some(file)))));
     // The same content may be current again under the same name.
     let unneeded = gone.into_iter().flat_map(|version| version.parts).filter(|name| !needed.contains(name));
@@ -206,6 +242,7 @@ fn head_secret(owner: &Owner, head: &Head, file: Option<&StateFile>) -> Secret {
         annotations = version_annotations(version);
         annotations.insert(annotation::OUTPUTS.to_owned(), file.public_outputs(PUBLIC_OUTPUTS));
     }
+    annotations.extend(head.writer.clone().map(|writer| (annotation::WRITER.to_owned(), writer)));
     let mut data = BTreeMap::new();
     // An index is plain data and can always be written.
     let index = serde_json::to_vec(&head.index).unwrap_or_default();

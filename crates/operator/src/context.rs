@@ -10,9 +10,17 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{ConfigMap, Pod, Secret},
 };
-use knoll_api::{Approval, Atom, AtomVersion, Run, Stack, Workspace, names::label, run::RunStatus};
-use knoll_core::{events::Standing, pod::Platform};
-use kube::{Api, Client, Resource, ResourceExt, api::PartialObjectMeta, runtime::reflector::Store};
+use knoll_api::{
+    Approval, Atom, AtomVersion, Run, Stack, Workspace,
+    names::{self, label},
+    run::RunStatus,
+};
+use knoll_core::{events::Standing, pod::Platform, workspace::Head};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::PartialObjectMeta,
+    runtime::reflector::{ObjectRef, Store},
+};
 
 use crate::{
     atom,
@@ -90,6 +98,15 @@ pub struct Caches {
     pub secrets: Store<PartialObjectMeta<Secret>>,
     /// That there are ConfigMaps, in the same way.
     pub config_maps: Store<PartialObjectMeta<ConfigMap>>,
+}
+
+impl Caches {
+    /// What is told of the state of a Workspace, when it has one.
+    #[must_use]
+    pub fn state(&self, namespace: &str, workspace: &str) -> Option<Head> {
+        let secret = self.heads.get(&ObjectRef::new(&names::state_secret(workspace)).within(namespace));
+        secret.and_then(|secret| Head::read(secret.annotations()))
+    }
 }
 
 impl Context {

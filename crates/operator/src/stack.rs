@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knoll_api::{
     Atom, Run, Stack, Workspace,
-    names::{self, content, label},
+    names::{content, label},
     stack::StackPhase,
 };
 use knoll_core::{
@@ -135,8 +135,7 @@ async fn observe(context: &Arc<Context>, stack: &Stack) -> Result<Seen, Error> {
             None => last_run_is_gone = true,
         }
     }
-    let secret = ObjectRef::new(&names::state_secret(&name)).within(&namespace);
-    let head = caches.heads.get(&secret).and_then(|secret| Head::read(secret.annotations()));
+    let head = caches.state(&namespace, &name);
     let neighbours: Vec<&Stack> = others.iter().map(AsRef::as_ref).collect();
     let found = inputs::find(context, stack, &namespace, &neighbours).await?;
     let workspace = caches.workspaces.get(&ObjectRef::new(&name).within(&namespace));

@@ -3,19 +3,12 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
-use knoll_api::{
-    Run, Workspace,
-    names::{self, label},
-};
+use knoll_api::{Run, Workspace, names::label};
 use knoll_core::{
     fate::{self, Fate},
     workspace::{self, Head, Observed},
 };
-use kube::{
-    ResourceExt,
-    api::ListParams,
-    runtime::{controller::Action, reflector::ObjectRef},
-};
+use kube::{ResourceExt, api::ListParams, runtime::controller::Action};
 
 use crate::{
     context::Context,
@@ -60,8 +53,7 @@ async fn observe(context: &Context, workspace: &Workspace) -> Result<Option<Seen
         .caches
         .runs
         .state_filter(|run| run.spec.workspace == name && run.metadata.namespace.as_deref() == Some(&namespace));
-    let secret = ObjectRef::new(&names::state_secret(&name)).within(&namespace);
-    let head = context.caches.heads.get(&secret).and_then(|secret| Head::read(secret.annotations()));
+    let head = context.caches.state(&namespace, &name);
     let mut lingering = BTreeSet::new();
     let cached: Vec<&Run> = runs.iter().map(AsRef::as_ref).collect();
     if let Some(active) = workspace::is_missing(workspace, &cached) {

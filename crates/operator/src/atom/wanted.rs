@@ -195,11 +195,10 @@ fn versions(context: &Context, atom: &Atom, version: &AtomVersion, namespace: &s
         config_maps.iter().map(|name| format!("ConfigMap {name} {}", version_of(&caches.config_maps, namespace, name))),
     );
     for name in needs::stacks(atom) {
-        let head = ObjectRef::new(&names::state_secret(name)).within(namespace);
-        let head = caches.heads.get(&head).and_then(|head| head.resource_version());
+        let state = caches.state(namespace, name).map(|head| head.summary.digest);
         let stack = caches.stacks.get(&ObjectRef::new(name).within(namespace));
         let revision = stack.and_then(|stack| stack.status.as_ref()?.revision.clone());
-        all.push(format!("Stack {name} {} {}", head.unwrap_or_default(), revision.unwrap_or_default()));
+        all.push(format!("Stack {name} {} {}", state.unwrap_or_default(), revision.unwrap_or_default()));
     }
     all.join("\n")
 }

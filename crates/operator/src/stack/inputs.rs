@@ -219,9 +219,8 @@ fn versions(
         config_maps.iter().map(|name| format!("ConfigMap {name} {}", version(&caches.config_maps, namespace, name))),
     );
     for name in used {
-        let head = ObjectRef::new(&names::state_secret(name)).within(namespace);
-        let head = caches.heads.get(&head).and_then(|head| head.resource_version());
-        all.push(format!("Stack {name} {}", head.unwrap_or_default()));
+        let state = caches.state(namespace, name).map(|head| head.summary.digest);
+        all.push(format!("Stack {name} {}", state.unwrap_or_default()));
     }
     all.join("\n")
 }
