@@ -47,6 +47,9 @@ enum Bench {
         /// Leaves the real cluster out
         #[arg(long)]
         embedded: bool,
+        /// Installs Knoll without `--image-volumes`
+        #[arg(long)]
+        no_image_volumes: bool,
         /// What `knoll-bench run` is told, such as `--rounds 5`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
@@ -64,13 +67,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let mut bench = Command::new(built.join("knoll-bench"));
             status(bench.arg("stacks").arg("--knoll").arg(built.join("knoll")).args(rest))
         }
-        Bench::Atom { embedded, rest } => on_both(&built, "atom", *embedded, rest),
-        Bench::Run { embedded, rest } => on_both(&built, "run", *embedded, rest),
+        Bench::Atom { embedded, rest } => on_both(&built, "atom", *embedded, &real::IMAGE_VOLUMES, rest),
+        Bench::Run { embedded, no_image_volumes, rest } => {
+            let flags: &[&str] = if *no_image_volumes { &[] } else { &real::IMAGE_VOLUMES };
+            on_both(&built, "run", *embedded, flags, rest)
+        }
     }
 }
 
-/// Measures Runs or Atoms, on a real cluster too where this machine can have a node.
-fn on_both(built: &Path, what: &str, embedded_only: bool, rest: &[String]) -> anyhow::Result<()> {
+/// Measures Runs or Atoms, on a real cluster too where this machine can have a node; Knoll is installed there with `flags`.
+fn on_both(built: &Path, what: &str, embedded_only: bool, flags: &[&str], rest: &[String]) -> anyhow::Result<()> {
     let mut bench = Command::new(built.join("knoll-bench"));
     bench.arg(what);
     let possible = if embedded_only { Err("it was left out".to_owned()) } else { node_possible() };
@@ -80,7 +86,7 @@ fn on_both(built: &Path, what: &str, embedded_only: bool, rest: &[String]) -> an
             let place = Place::of(None)?;
             phase("starting a real cluster with a node", || Up { node: true, ..Up::default() }.run(&place))?;
             phase("loading images", || image::load_built(&place, built))?;
-            real::install(&built.join("knoll"), &place, &real::IMAGE_VOLUMES)?;
+            real::install(&built.join("knoll"), &place, flags)?;
             bench.arg("--real").arg(place.kubeconfig());
             if what == "run" {
                 bench.arg("--audit").arg(place.path("logs/audit.log"));

@@ -82,10 +82,11 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     println!(
         "\nAPI requests are those between the creation of {CROWD} runs and the rest that follows, for each run; watches and"
     );
-    println!(
-        "leases, which do not grow with runs, are not among them. Pods of the real cluster take their runner from an image"
-    );
-    println!("volume, as `knoll install --image-volumes` sets it up.\n");
+    println!("leases, which do not grow with runs, are not among them.");
+    if let Some(runner) = report.runner {
+        println!("Pods of the real cluster take their runner from {runner}.");
+    }
+    println!();
     report.targets().iter().for_each(|line| println!("{line}"));
     Ok(())
 }
@@ -100,10 +101,12 @@ async fn measure(
     // The first run of each side fills caches that stay full, and shows what its pod looks like.
     bare.once().await?;
     embedded.once(MODULE).await?;
-    let shape = match real {
-        Some(real) => Some(real.once(MODULE).await.map(|(_, name)| name)?),
-        None => None,
-    };
+    let mut shape = None;
+    if let Some(real) = real {
+        let (_, name) = real.once(MODULE).await?;
+        report.runner = Some(start::runner(real, &name).await?);
+        shape = Some(name);
+    }
     for round in 1..=arguments.rounds {
         eprintln!("one run, {round} of {}", arguments.rounds);
         report.bare.one.add(bare.once().await?);
@@ -140,6 +143,8 @@ struct Report {
     start: Spread,
     embedded_requests: Requests,
     real_requests: Requests,
+    /// How Knoll is installed in the real cluster: where pods have their runner from.
+    runner: Option<&'static str>,
 }
 
 impl Report {

@@ -41,6 +41,17 @@ pub async fn of_shape(cluster: &Cluster, like: &str) -> anyhow::Result<f64> {
     time(&api, pod).await
 }
 
+/// Where the pod `like` has its runner from.
+pub async fn runner(cluster: &Cluster, like: &str) -> anyhow::Result<&'static str> {
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let volumes = api.get(like).await?.spec.context("a pod has a spec")?.volumes.unwrap_or_default();
+    Ok(if volumes.iter().any(|volume| volume.image.is_some()) {
+        "an image volume (`knoll install --image-volumes`)"
+    } else {
+        "a container of their own (`knoll install`)"
+    })
+}
+
 /// The container of the runner.
 fn main(spec: &mut PodSpec) -> anyhow::Result<&mut Container> {
     let found = spec.containers.iter_mut().find(|container| container.name == names::pod::CONTAINER);

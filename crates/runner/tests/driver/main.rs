@@ -178,6 +178,7 @@ async fn another_version_than_asked_for_says_what_to_do() {
     let message = exit.message.unwrap();
     assert!(message.contains("asks for terraform 0.13.7, but the run's image has 1."), "{message}");
     assert!(message.contains("`spec.version`") && message.contains("`spec.image`"), "{message}");
+    assert!(hub.log().contains(&format!("knoll: {message}")), "{}", hub.log());
     assert_eq!(hub.step(StepName::Init).attempts, 1, "another attempt would not help");
 }
 
