@@ -212,7 +212,9 @@ impl Steps {
             Ok(_) => {}
             Err(failure) if tool::is_version_failure(&failure.message) => {
                 let wanted = self.job.version.as_deref().unwrap_or_default();
-                let Err(mismatch) = tool::check(self.job.tool, wanted, &self.program).await else { return Err(failure) };
+                let Err(mismatch) = tool::check(self.job.tool, wanted, &self.program).await else {
+                    return Err(failure);
+                };
                 // Terraform's own words name a file that the user has never seen.
                 self.console.line(&format!("knoll: {mismatch}")).await;
                 return Err(Failure { message: mismatch.to_string(), ..failure });
