@@ -21,7 +21,9 @@ pub struct Hook {
     pub name: String,
     /// When it runs.
     pub step: HookStep,
-    /// The script itself: a shell script, or anything with a `#!` line.
+    /// The script itself: a shell script, or anything with a `#!` line. It runs in the module's folder, with
+    /// `KNOLL_RUN`, `KNOLL_WORKSPACE`, `KNOLL_NAMESPACE`, `KNOLL_OPERATION`, `KNOLL_STEP` and `KNOLL_HOOK` in its
+    /// environment, and with the file of the plan as JSON in `KNOLL_PLAN_JSON` where there is a plan with changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65536))]
     pub script: Option<String>,
@@ -55,7 +57,7 @@ pub enum HookStep {
     /// Before `plan`.
     #[default]
     PrePlan,
-    /// After `plan`; it finds the plan as JSON.
+    /// After `plan`.
     PostPlan,
     /// Before `apply`.
     PreApply,

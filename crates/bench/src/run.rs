@@ -2,8 +2,8 @@
 
 mod bare;
 mod cluster;
+mod pods;
 mod requests;
-mod start;
 
 use std::path::PathBuf;
 
@@ -104,7 +104,7 @@ async fn measure(
     let mut shape = None;
     if let Some(real) = real {
         let (_, name) = real.once(MODULE).await?;
-        report.runner = Some(start::runner(real, &name).await?);
+        report.runner = Some(pods::runner(real, &name).await?);
         shape = Some(name);
     }
     for round in 1..=arguments.rounds {
@@ -113,8 +113,8 @@ async fn measure(
         report.embedded.one.add(embedded.once(MODULE).await?.0);
         if let (Some(real), Some(readings), Some(shape)) = (real, report.real.as_mut(), &shape) {
             readings.one.add(real.once(MODULE).await?.0);
-            report.plain_start.add(start::plain(real, shape).await?);
-            report.start.add(start::of_shape(real, shape).await?);
+            report.plain_start.add(pods::plain(real, shape).await?);
+            report.start.add(pods::of_shape(real, shape).await?);
         }
     }
     for round in 1..=arguments.crowds {
@@ -123,10 +123,11 @@ async fn measure(
         let (took, requests) = embedded.crowd(MODULE, CROWD).await?;
         report.embedded.crowd.add(took);
         report.embedded_requests = requests.each(CROWD);
-        if let (Some(real), Some(readings)) = (real, report.real.as_mut()) {
+        if let (Some(real), Some(readings), Some(shape)) = (real, report.real.as_mut(), &shape) {
             let (took, requests) = real.crowd(MODULE, CROWD).await?;
             readings.crowd.add(took);
             report.real_requests = requests.each(CROWD);
+            report.plain_crowd.add(pods::crowd(real, shape, MODULE, CROWD).await?);
         }
     }
     Ok(report)
@@ -139,6 +140,8 @@ struct Report {
     real: Option<Readings>,
     /// A pod of one container.
     plain_start: Spread,
+    /// Terraform by itself in as many pods of one container.
+    plain_crowd: Spread,
     /// A pod of the same containers and volumes as that of a Run.
     start: Spread,
     embedded_requests: Requests,
@@ -173,6 +176,12 @@ impl Report {
         row(["the start of a Run's pod, s".to_owned(), empty(), empty(), only_real(seconds(&self.start))]);
         let crowd = |readings: &Readings| seconds(&readings.crowd);
         row([format!("{CROWD} runs at once, s"), crowd(&self.bare), crowd(&self.embedded), real(&crowd)]);
+        row([
+            format!("{CROWD} plain pods with terraform at once, s"),
+            empty(),
+            empty(),
+            only_real(seconds(&self.plain_crowd)),
+        ]);
         let requests = |of: &dyn Fn(&Requests) -> f64, shown: &Requests| format!("{:.1}", of(shown));
         for (title, of) in [
             ("API requests a run, Knoll and client", (|r: &Requests| r.knoll) as fn(&Requests) -> f64),

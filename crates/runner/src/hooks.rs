@@ -26,6 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// # Errors
 /// When a hook fails that must not.
 pub async fn run(steps: &Steps, step: StepName) -> Result<Option<String>, Failure> {
+    if let (StepName::PreApply, Some(approved)) = (step, &steps.job.plan_digest) {
+        // Another pod has made this plan.
+        steps.describe(step, approved).await?;
+    }
     let mut failures = Vec::new();
     for hook in steps.job.hooks.iter().filter(|hook| hook.step == step) {
         match run_one(steps, hook).await {

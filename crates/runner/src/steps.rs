@@ -1,10 +1,7 @@
 //! Runs the steps of a job, one after the other.
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +14,7 @@ use reqwest::Method;
 use tokio::task::JoinHandle;
 
 use crate::console::Console;
+use crate::describe::describe;
 use crate::hub::Hub;
 use crate::plan;
 use crate::plugins::Plugins;
@@ -97,7 +95,10 @@ impl Steps {
         let mut uploads = Vec::new();
         let mut end = self.steps(&mut planned, &mut uploads).await;
         if let Some(summary) = planned.as_mut().and_then(|planned| planned.summary.take()) {
-            let _ = summary.await;
+            tokio::select! {
+                _ = summary => {}
+                () = self.stop.requested() => {}
+            }
         }
         for upload in uploads {
             let _ = upload.await;
@@ -275,26 +276,57 @@ impl Steps {
         let bytes = self.read_plan()?;
         let digest = plan::digest(&bytes);
         let changes = ended.code == CHANGES;
-        // Until it is described, the plan is known by its digest.
-        self.reporter.planned(PlanSummary { digest: Some(digest.clone()), changes, ..PlanSummary::default() });
         let mut planned = Planned { digest, changes, summary: None };
-        if changes {
-            let summary = summarize(self.terraform(), self.folders.clone(), planned.digest.clone());
+        if !changes {
+            let digest = Some(planned.digest.clone());
+            self.reporter.planned(PlanSummary { digest, ..PlanSummary::default() });
+        } else if self.is_decided_on() {
+            self.reporter.planned(self.describe(StepName::Plan, &planned.digest).await?);
+        } else if memory::is_limited() {
+            // Terraform and its providers running twice might be what ends the apply.
+            if let Ok(summary) = self.describe(StepName::Plan, &planned.digest).await {
+                self.reporter.planned(summary);
+            }
+        } else {
+            let summary = describe(self.terraform(), self.folders.clone(), planned.digest.clone());
             let (reporter, console) = (Arc::clone(&self.reporter), self.console.clone());
             planned.summary = Some(tokio::spawn(async move {
                 match summary.await {
                     Ok(summary) => reporter.planned(summary),
-                    Err(error) => console.line(&format!("knoll: the plan cannot be summarized: {error}")).await,
+                    Err(error) => console.line(&format!("knoll: the plan cannot be described: {error}")).await,
                 }
             }));
         }
-        // A hook that looks at the plan finds it described; an apply goes on beside that.
-        if self.job.steps.contains(&StepName::PostPlan)
-            && let Some(summary) = planned.summary.take()
-        {
-            let _ = summary.await;
-        }
         Ok(planned)
+    }
+
+    /// Whether anybody looks at the plan before it is applied.
+    fn is_decided_on(&self) -> bool {
+        let has = |step| self.job.steps.contains(&step);
+        !has(StepName::Apply) || has(StepName::PostPlan) || has(StepName::PreApply)
+    }
+
+    /// Describes the plan, and says why when it cannot.
+    pub(crate) async fn describe(&self, step: StepName, digest: &str) -> Result<PlanSummary, Failure> {
+        let limit = self.job.timeouts.get(&step).copied().map_or(Duration::MAX, Duration::from_secs);
+        let failed = |reason, why: &str| {
+            Failure::new(reason, self.console.redact(&format!("the plan cannot be described: {why}")))
+        };
+        let described = tokio::select! {
+            described = describe(self.terraform(), self.folders.clone(), digest.to_owned()) => {
+                described.map_err(|error| failed(reason::STEP_FAILED, &error.to_string()))
+            }
+            () = tokio::time::sleep(limit) => {
+                Err(failed(reason::TIMED_OUT, &format!("that takes more than its limit of {}s", limit.as_secs())))
+            }
+            () = self.stop.requested() => {
+                return Err(self.stopped().unwrap_or_else(|| failed(reason::CANCELLED, "it was stopped")));
+            }
+        };
+        if let Err(failure) = &described {
+            self.console.line(&format!("knoll: {}", failure.message)).await;
+        }
+        described
     }
 
     /// Hands the plan to the hub, so that exactly these bytes can be applied by another pod.
@@ -536,25 +568,4 @@ impl Steps {
 /// Only what the network or a provider may have caused is worth another attempt.
 fn may_pass(failure: &Failure) -> bool {
     failure.reason == reason::STEP_FAILED && !tool::is_version_failure(&failure.message)
-}
-
-/// Describes the plan; the description also stays in a file, for hooks.
-async fn summarize(program: Program, folders: Folders, digest: String) -> std::io::Result<PlanSummary> {
-    let json = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(folders.plan_json())?;
-    let status = tokio::process::Command::new(&program.file)
-        .args(["show", "-json", "-no-color"])
-        .arg(folders.plan())
-        .env_clear()
-        .envs(&program.env)
-        .current_dir(&program.folder)
-        .stdin(Stdio::null())
-        .stdout(json)
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .status()
-        .await?;
-    if !status.success() {
-        return Err(std::io::Error::other(format!("`show -json` ended with {status}")));
-    }
-    Ok(plan::summarize(&std::fs::read(folders.plan_json())?, digest, true)?)
 }

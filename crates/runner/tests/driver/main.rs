@@ -5,6 +5,8 @@
 mod attach;
 mod hub;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,8 +61,10 @@ async fn an_apply_reports_its_steps_and_hands_in_each_state() {
     // Each step's output begins where its status says.
     let offset = usize::try_from(hub.step(StepName::Apply).log_offset.unwrap()).unwrap();
     assert!(hub.log()[offset..].contains("Creating..."));
-    // Reports are few: one for each step that takes time, and the last one.
-    assert!(hub.told.lock().unwrap().reports.len() <= 4);
+    // Reports are few: one for each step that takes time, and the last one. None of them counts before it can.
+    let reports = &hub.told.lock().unwrap().reports;
+    assert!(reports.len() <= 4);
+    assert!(reports.iter().filter_map(|report| report.plan.as_ref()).all(|plan| plan.add == 3));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,21 +222,86 @@ async fn a_reviewed_plan_is_applied_byte_for_byte_by_another_pod() {
     assert!(third.serials().is_empty());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_plan_that_a_hook_changed_is_not_applied() {
+/// A run with a hook before its apply.
+fn with_hook(script: &str, steps: &[StepName]) -> Job {
     let hook = JobHook {
-        name: "tamper".into(),
+        name: "hook".into(),
         step: StepName::PreApply,
-        script: "echo tampered >> ../plan".into(),
+        script: script.into(),
         container: None,
         env: Default::default(),
         timeout_seconds: None,
         on_failure: HookFailure::Fail,
     };
-    let steps =
-        [StepName::Setup, StepName::Init, StepName::Plan, StepName::PreApply, StepName::Apply, StepName::Outputs];
-    let hub =
-        Hub::start(Job { hooks: vec![hook], ..job(Operation::Apply, &steps) }, &[("main.tf", THREE)], None, None).await;
+    Job { hooks: vec![hook], ..job(Operation::Apply, steps) }
+}
+
+const HOOKED: [StepName; 6] =
+    [StepName::Setup, StepName::Init, StepName::Plan, StepName::PreApply, StepName::Apply, StepName::Outputs];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_cannot_be_described_is_not_decided_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let wrapper = "#!/bin/sh\nPATH=${PATH#*:}\n[ \"$1\" = show ] && echo {half && echo no schema >&2 && exit 1\n\
+                   exec terraform \"$@\"\n";
+    std::fs::write(folder.path().join("terraform"), wrapper).unwrap();
+    std::fs::set_permissions(folder.path().join("terraform"), Permissions::from_mode(0o755)).unwrap();
+    let variable = JobVariable {
+        key: "PATH".to_owned(),
+        value: json!(format!("{}:{path}", folder.path().display())),
+        env: true,
+        sensitive: false,
+        expression: false,
+    };
+    let start = async |job: Job| {
+        let asked = Job { variables: vec![variable.clone()], ..job };
+        let hub = Hub::start(asked, &[("main.tf", THREE)], None, None).await;
+        let exit = hub.run().await;
+        assert_eq!(hub.last_report().plan, None, "what it would do is not known");
+        assert!(hub.log().contains("knoll: the plan cannot be described"), "{}", hub.log());
+        assert!(hub.log().contains("no schema"), "{}", hub.log());
+        (hub, exit)
+    };
+    let decided = [
+        job(Operation::Apply, &WHOLE[..3]),
+        job(Operation::Plan, &WHOLE[..3]),
+        with_hook("echo the hook decides", &HOOKED),
+    ];
+    for asked in decided {
+        let (hub, exit) = start(asked).await;
+        assert_eq!((exit.code, exit.reason.as_deref()), (1, Some(reason::STEP_FAILED)), "{exit:?}");
+        assert!(exit.message.unwrap().contains("no schema"));
+        assert_eq!(hub.step(StepName::Plan).state, StepState::Failed);
+        assert!(hub.told.lock().unwrap().plan.is_none());
+        assert!(hub.serials().is_empty());
+        assert!(!hub.log().contains("the hook decides"));
+    }
+    // Where nobody looks at it, it is applied as it was made.
+    let (hub, exit) = start(job(Operation::Apply, &WHOLE)).await;
+    assert_eq!(exit.code, 0, "{}", hub.log());
+    assert_eq!(hub.resources(), ["a", "b", "c"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_before_the_apply_finds_the_plan_described_in_either_pod() {
+    let script = "grep -c '\"create\"' $KNOLL_PLAN_JSON";
+    let alone = Hub::start(with_hook(script, &HOOKED), &[("main.tf", THREE)], None, None).await;
+    assert_eq!(alone.run().await.code, 0, "{}", alone.log());
+
+    let first = Hub::start(job(Operation::Apply, &WHOLE[..3]), &[("main.tf", THREE)], None, None).await;
+    assert_eq!(first.run().await.code, 0, "{}", first.log());
+    let plan = first.told.lock().unwrap().plan.clone();
+    let steps = [StepName::Setup, StepName::Init, StepName::PreApply, StepName::Apply, StepName::Outputs];
+    let approved = Job { plan_digest: first.last_report().plan.unwrap().digest, ..with_hook(script, &steps) };
+    let second = Hub::start(approved, &[("main.tf", THREE)], None, plan).await;
+    assert_eq!(second.run().await.code, 0, "{}", second.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_a_hook_changed_is_not_applied() {
+    let asked = with_hook("echo tampered >> ../plan", &HOOKED);
+    let hub = Hub::start(asked, &[("main.tf", THREE)], None, None).await;
     let exit = hub.run().await;
     assert_eq!(exit.reason.as_deref(), Some(reason::DIGEST_MISMATCH), "{exit:?}");
     assert!(hub.serials().is_empty());
