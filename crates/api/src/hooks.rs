@@ -23,7 +23,7 @@ pub struct Hook {
     pub step: HookStep,
     /// The script itself: a shell script, or anything with a `#!` line. It runs in the module's folder, with
     /// `KNOLL_RUN`, `KNOLL_WORKSPACE`, `KNOLL_NAMESPACE`, `KNOLL_OPERATION`, `KNOLL_STEP` and `KNOLL_HOOK` in its
-    /// environment, and with the file of the plan as JSON in `KNOLL_PLAN_JSON` where there is a plan with changes.
+    /// environment, and, between `plan` and `apply`, with the file of the plan as JSON in `KNOLL_PLAN_JSON`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65536))]
     pub script: Option<String>,

@@ -11,11 +11,11 @@ use crate::plan;
 use crate::process::Program;
 use crate::setup::Folders;
 
-/// Describes the plan of that digest. Its file is there as a whole or not at all.
+/// Describes a plan that changes something, or not. Its file is there as a whole or not at all.
 ///
 /// # Errors
 /// With terraform's words, when it does not describe it.
-pub async fn describe(program: Program, folders: Folders, digest: String) -> Result<PlanSummary> {
+pub async fn describe(program: Program, folders: Folders, digest: String, changes: bool) -> Result<PlanSummary> {
     let (whole, part) = (folders.plan_json(), folders.plan_json().with_extension("part"));
     let out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
     let shown = tokio::process::Command::new(&program.file)
@@ -35,7 +35,7 @@ pub async fn describe(program: Program, folders: Folders, digest: String) -> Res
         let words = String::from_utf8_lossy(&shown.stderr);
         return Err(Error::other(format!("`show -json` ended with {}\n{}", shown.status, words.trim())));
     }
-    let summary = plan::summarize(&std::fs::read(&part)?, digest, true)?;
+    let summary = plan::summarize(&std::fs::read(&part)?, digest, changes)?;
     std::fs::rename(part, whole)?;
     Ok(summary)
 }

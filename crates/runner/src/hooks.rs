@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub async fn run(steps: &Steps, step: StepName) -> Result<Option<String>, Failure> {
     if let (StepName::PreApply, Some(approved)) = (step, &steps.job.plan_digest) {
         // Another pod has made this plan.
-        steps.describe(step, approved).await?;
+        steps.describe(step, approved, true).await?;
     }
     let mut failures = Vec::new();
     for hook in steps.job.hooks.iter().filter(|hook| hook.step == step) {

@@ -277,18 +277,18 @@ impl Steps {
         let digest = plan::digest(&bytes);
         let changes = ended.code == CHANGES;
         let mut planned = Planned { digest, changes, summary: None };
-        if !changes {
+        if !changes && !self.job.steps.contains(&StepName::PostPlan) {
             let digest = Some(planned.digest.clone());
             self.reporter.planned(PlanSummary { digest, ..PlanSummary::default() });
         } else if self.is_decided_on() {
-            self.reporter.planned(self.describe(StepName::Plan, &planned.digest).await?);
+            self.reporter.planned(self.describe(StepName::Plan, &planned.digest, changes).await?);
         } else if memory::is_limited() {
             // Terraform and its providers running twice might be what ends the apply.
-            if let Ok(summary) = self.describe(StepName::Plan, &planned.digest).await {
+            if let Ok(summary) = self.describe(StepName::Plan, &planned.digest, changes).await {
                 self.reporter.planned(summary);
             }
         } else {
-            let summary = describe(self.terraform(), self.folders.clone(), planned.digest.clone());
+            let summary = describe(self.terraform(), self.folders.clone(), planned.digest.clone(), changes);
             let (reporter, console) = (Arc::clone(&self.reporter), self.console.clone());
             planned.summary = Some(tokio::spawn(async move {
                 match summary.await {
@@ -307,13 +307,13 @@ impl Steps {
     }
 
     /// Describes the plan, and says why when it cannot.
-    pub(crate) async fn describe(&self, step: StepName, digest: &str) -> Result<PlanSummary, Failure> {
+    pub(crate) async fn describe(&self, step: StepName, digest: &str, changes: bool) -> Result<PlanSummary, Failure> {
         let limit = self.job.timeouts.get(&step).copied().map_or(Duration::MAX, Duration::from_secs);
         let failed = |reason, why: &str| {
             Failure::new(reason, self.console.redact(&format!("the plan cannot be described: {why}")))
         };
         let described = tokio::select! {
-            described = describe(self.terraform(), self.folders.clone(), digest.to_owned()) => {
+            described = describe(self.terraform(), self.folders.clone(), digest.to_owned(), changes) => {
                 described.map_err(|error| failed(reason::STEP_FAILED, &error.to_string()))
             }
             () = tokio::time::sleep(limit) => {

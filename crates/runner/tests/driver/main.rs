@@ -284,7 +284,7 @@ async fn a_plan_that_cannot_be_described_is_not_decided_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_before_the_apply_finds_the_plan_described_in_either_pod() {
+async fn hooks_find_the_plan_described_in_either_pod_and_without_changes() {
     let script = "grep -c '\"create\"' $KNOLL_PLAN_JSON";
     let alone = Hub::start(with_hook(script, &HOOKED), &[("main.tf", THREE)], None, None).await;
     assert_eq!(alone.run().await.code, 0, "{}", alone.log());
@@ -296,6 +296,14 @@ async fn a_hook_before_the_apply_finds_the_plan_described_in_either_pod() {
     let approved = Job { plan_digest: first.last_report().plan.unwrap().digest, ..with_hook(script, &steps) };
     let second = Hub::start(approved, &[("main.tf", THREE)], None, plan).await;
     assert_eq!(second.run().await.code, 0, "{}", second.log());
+
+    let mut again = with_hook("grep -c '\"no-op\"' $KNOLL_PLAN_JSON", &HOOKED);
+    again.steps[3] = StepName::PostPlan;
+    again.hooks[0].step = StepName::PostPlan;
+    let again = Hub::start(again, &[("main.tf", THREE)], Some(second.last_state().to_string()), None).await;
+    assert_eq!(again.run().await.code, 0, "{}", again.log());
+    let plan = again.last_report().plan.unwrap();
+    assert_eq!((plan.changes, plan.add, plan.resources.len()), (false, 0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
