@@ -48,6 +48,13 @@ impl Console {
         self.redactor.text(text)
     }
 
+    /// What a step says that fails with this output.
+    pub fn message(&self, output: &[u8]) -> String {
+        let mut tail = Tail::default();
+        tail.push(self.redact(&String::from_utf8_lossy(output)).as_bytes());
+        tail.message()
+    }
+
     /// Masks these texts too from now on.
     pub fn learn(&self, sensitive: &[String]) {
         self.redactor.learn(sensitive.iter().map(String::as_str));

@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use knoll_api::run::PlanSummary;
 
+use crate::console::Console;
 use crate::plan;
 use crate::process::Program;
 use crate::setup::Folders;
@@ -14,8 +15,14 @@ use crate::setup::Folders;
 /// Describes a plan that changes something, or not. Its file is there as a whole or not at all.
 ///
 /// # Errors
-/// With terraform's words, when it does not describe it.
-pub async fn describe(program: Program, folders: Folders, digest: String, changes: bool) -> Result<PlanSummary> {
+/// With terraform's words, when it does not describe it; they fit into a status.
+pub async fn describe(
+    program: Program,
+    folders: Folders,
+    console: Console,
+    digest: String,
+    changes: bool,
+) -> Result<PlanSummary> {
     let (whole, part) = (folders.plan_json(), folders.plan_json().with_extension("part"));
     let out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
     let shown = tokio::process::Command::new(&program.file)
@@ -32,10 +39,18 @@ pub async fn describe(program: Program, folders: Folders, digest: String, change
         .wait_with_output()
         .await?;
     if !shown.status.success() {
-        let words = String::from_utf8_lossy(&shown.stderr);
-        return Err(Error::other(format!("`show -json` ended with {}\n{}", shown.status, words.trim())));
+        let words = console.message(&shown.stderr);
+        return Err(Error::other(format!("`show -json` ended with {}\n{words}", shown.status)));
     }
-    let summary = plan::summarize(&std::fs::read(&part)?, digest, changes)?;
+    // What the error itself says may hold a value of the plan.
+    let unread = |error: serde_json::Error| {
+        Error::other(format!(
+            "`show -json` printed what is no plan, at line {} column {}",
+            error.line(),
+            error.column()
+        ))
+    };
+    let summary = plan::summarize(&std::fs::read(&part)?, digest, changes).map_err(unread)?;
     std::fs::rename(part, whole)?;
     Ok(summary)
 }

@@ -288,8 +288,8 @@ impl Steps {
                 self.reporter.planned(summary);
             }
         } else {
-            let summary = describe(self.terraform(), self.folders.clone(), planned.digest.clone(), changes);
             let (reporter, console) = (Arc::clone(&self.reporter), self.console.clone());
+            let summary = self.description(&planned.digest, changes);
             planned.summary = Some(tokio::spawn(async move {
                 match summary.await {
                     Ok(summary) => reporter.planned(summary),
@@ -309,11 +309,9 @@ impl Steps {
     /// Describes the plan, and says why when it cannot.
     pub(crate) async fn describe(&self, step: StepName, digest: &str, changes: bool) -> Result<PlanSummary, Failure> {
         let limit = self.job.timeouts.get(&step).copied().map_or(Duration::MAX, Duration::from_secs);
-        let failed = |reason, why: &str| {
-            Failure::new(reason, self.console.redact(&format!("the plan cannot be described: {why}")))
-        };
+        let failed = |reason, why: &str| Failure::new(reason, format!("the plan cannot be described: {why}"));
         let described = tokio::select! {
-            described = describe(self.terraform(), self.folders.clone(), digest.to_owned(), changes) => {
+            described = self.description(digest, changes) => {
                 described.map_err(|error| failed(reason::STEP_FAILED, &error.to_string()))
             }
             () = tokio::time::sleep(limit) => {
@@ -327,6 +325,10 @@ impl Steps {
             self.console.line(&format!("knoll: {}", failure.message)).await;
         }
         described
+    }
+
+    fn description(&self, digest: &str, changes: bool) -> impl Future<Output = std::io::Result<PlanSummary>> + use<> {
+        describe(self.terraform(), self.folders.clone(), self.console.clone(), digest.to_owned(), changes)
     }
 
     /// Hands the plan to the hub, so that exactly these bytes can be applied by another pod.
