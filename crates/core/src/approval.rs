@@ -3,6 +3,8 @@
 //! *Guarantee.* Only an Approval that names the run and the exact digest that the run waits for has an effect.
 //! The first such decision counts; later ones do not change it.
 
+use std::convert::Infallible;
+
 use jiff::Timestamp;
 use knoll_api::{
     approval::{Approval, ApprovalPhase, ApprovalStatus, Decision},
@@ -13,7 +15,10 @@ use knoll_api::{
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
-use crate::conditions::{Pen, Truth};
+use crate::{
+    conditions::{Pen, Truth},
+    machine,
+};
 
 /// What the Approvals of a run come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,11 +55,17 @@ pub fn judge<'a>(run: &Run, digest: &str, approvals: impl IntoIterator<Item = &'
     }
 }
 
-/// What to tell about an Approval: what it did, or why it did nothing.
+/// Decides the status of an Approval: the effect it had, or why it has none.
 ///
-/// `None` while its run may still come to it, so that a slow cache never tells a person something untrue.
+/// The status stays as it is while the run may still come to the Approval, so that a cache that is behind never
+/// publishes an effect that is not true.
 #[must_use]
-pub fn effect(approval: &Approval, run: Option<&Run>, now: Timestamp) -> Option<ApprovalStatus> {
+pub fn decide(approval: &Approval, run: Option<&Run>, now: Timestamp) -> machine::Decision<ApprovalStatus, Infallible> {
+    let known = || approval.status.clone().unwrap_or_default();
+    machine::Decision::status(effect(approval, run, now).unwrap_or_else(known))
+}
+
+fn effect(approval: &Approval, run: Option<&Run>, now: Timestamp) -> Option<ApprovalStatus> {
     let spec = &approval.spec;
     let status = run.and_then(|run| run.status.as_ref());
     let decided = status.and_then(|status| status.decision.as_ref());

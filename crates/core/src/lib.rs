@@ -8,6 +8,8 @@ pub mod atom;
 pub mod conditions;
 pub mod events;
 pub mod fate;
+pub mod identity;
+pub mod machine;
 pub mod patch;
 pub mod pod;
 pub mod progress;

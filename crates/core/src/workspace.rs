@@ -1,6 +1,10 @@
 //! The machine of a Workspace: who holds its lock, who waits, and what its state is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -15,12 +19,16 @@ use kube::ResourceExt;
 use crate::{
     approval,
     conditions::Pen,
+    machine::Decision,
     queue::{self, Entry, Standing, View},
 };
 
+/// The wait before the pods of a Run that is gone are looked at again.
+const LINGERING: Duration = Duration::from_secs(1);
+
 /// Everything that a Workspace's next status depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Observed<'a> {
+pub struct WorkspaceFacts<'a> {
     /// The Workspace.
     pub workspace: &'a Workspace,
     /// Every run that names it.
@@ -59,7 +67,12 @@ impl Head {
 
 /// Decides the next status of a Workspace.
 #[must_use]
-pub fn decide(seen: &Observed<'_>, now: Timestamp) -> WorkspaceStatus {
+pub fn decide(seen: &WorkspaceFacts<'_>, now: Timestamp) -> Decision<WorkspaceStatus, Infallible> {
+    let again = if seen.lingering.is_empty() { None } else { now.checked_add(LINGERING).ok() };
+    Decision::status(status(seen, now)).at(again)
+}
+
+fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
     let workspace = seen.workspace;
     let mut next = workspace.status.clone().unwrap_or_default();
     let deleting = workspace.metadata.deletion_timestamp.is_some();
@@ -103,7 +116,7 @@ pub fn is_missing(workspace: &Workspace, runs: &[&Run]) -> Option<String> {
 
 /// The files that the active run has applied, once it has ended: those of a run that failed half way too, because what it
 /// created can be destroyed with no others.
-fn applied_by(seen: &Observed<'_>) -> Option<String> {
+fn applied_by(seen: &WorkspaceFacts<'_>) -> Option<String> {
     let active = seen.workspace.status.as_ref()?.active.as_deref()?;
     let run = seen.runs.iter().find(|run| run.metadata.name.as_deref() == Some(active))?;
     let status = run.status.as_ref().filter(|status| status.phase.is_finished())?;
@@ -142,15 +155,15 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(operation: &str, status: serde_json::Value, expect: Option<&str>) {
+    fn check(operation: &str, published: serde_json::Value, expect: Option<&str>) {
         let mut workspace = Workspace::new("w", Default::default());
         workspace.status = Some(WorkspaceStatus { active: Some("r".into()), ..WorkspaceStatus::default() });
         let operation = serde_json::from_value(json!(operation)).unwrap();
         let mut run = Run::new("r", RunSpec { workspace: "w".into(), operation, ..RunSpec::default() });
-        run.status = Some(serde_json::from_value(status).unwrap());
+        run.status = Some(serde_json::from_value(published).unwrap());
         let lingering = BTreeSet::new();
-        let seen = Observed { workspace: &workspace, runs: &[&run], lingering: &lingering, head: None };
-        assert_eq!(decide(&seen, Timestamp::UNIX_EPOCH).bundle.as_deref(), expect);
+        let seen = WorkspaceFacts { workspace: &workspace, runs: &[&run], lingering: &lingering, head: None };
+        assert_eq!(status(&seen, Timestamp::UNIX_EPOCH).bundle.as_deref(), expect);
     }
 
     #[test]

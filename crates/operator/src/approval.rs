@@ -1,34 +1,59 @@
-//! The controller of Approvals: it tells each what it did, or why it did nothing.
+//! The controller of Approvals: it publishes the effect of each, or why it has none.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
-use knoll_api::{Approval, Run};
-use knoll_core::{approval, events};
-use kube::{
-    Resource, ResourceExt,
-    runtime::{controller::Action, reflector::ObjectRef},
+use jiff::Timestamp;
+use knoll_api::{Approval, ApprovalStatus, Run};
+use knoll_core::{
+    approval,
+    events::{self, Event},
+    identity::Subject,
+    machine::{Decision, Settled},
 };
+use kube::runtime::reflector::ObjectRef;
 
 use crate::{
     context::Context,
-    controller::{Error, Published},
+    controller::{Error, Written},
+    driver::{Effect, Observation, Reconciler},
 };
 
-/// Tells one Approval.
-pub async fn reconcile(approval: Arc<Approval>, context: Arc<Context>) -> Result<Action, Error> {
-    if context.approvals.is_stale(&approval) {
-        return Ok(Action::await_change());
+pub struct Approvals;
+
+/// The facts of one decision.
+pub struct SeenApproval {
+    approval: Subject<Approval>,
+    run: Option<Arc<Run>>,
+}
+
+impl Reconciler for Approvals {
+    type Object = Approval;
+    type Seen = SeenApproval;
+    type Action = Infallible;
+    type Outcome = Infallible;
+
+    fn written(context: &Context) -> &Written<Approval> {
+        &context.approvals
     }
-    let namespace = approval.namespace().unwrap_or_default();
-    let run: Option<Arc<Run>> = context.caches.runs.get(&ObjectRef::new(&approval.spec.run).within(&namespace));
-    if let Some(status) = approval::effect(&approval, run.as_deref(), context.now()) {
-        let api = context.api::<Approval>(&namespace);
-        let told = context.approvals.publish(&api, &approval, approval.status.as_ref(), &status).await?;
-        if told == Published::Written
-            && let Some(event) = events::of_approval(&status)
-        {
-            context.events.tell(event, approval.object_ref(&()));
-        }
+
+    async fn observe(context: &Arc<Context>, approval: &Subject<Approval>) -> Result<Observation<SeenApproval>, Error> {
+        let run = context.caches.runs.get(&ObjectRef::new(&approval.spec.run).within(approval.namespace()));
+        Ok(Observation::Complete(SeenApproval { approval: approval.clone(), run }))
     }
-    Ok(Action::await_change())
+
+    fn decide(seen: &SeenApproval, now: Timestamp) -> Decision<ApprovalStatus, Infallible> {
+        approval::decide(&seen.approval, seen.run.as_deref(), now)
+    }
+
+    async fn act(_: &Arc<Context>, _: &SeenApproval, action: Infallible) -> Result<Effect<Infallible>, Error> {
+        match action {}
+    }
+
+    fn settle(_: &SeenApproval, outcome: Infallible, _: Timestamp) -> Settled<ApprovalStatus> {
+        match outcome {}
+    }
+
+    fn events(_: &Context, _: &Subject<Approval>, status: &ApprovalStatus) -> Vec<Event> {
+        events::of_approval(status).into_iter().collect()
+    }
 }

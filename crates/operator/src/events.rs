@@ -44,11 +44,18 @@ impl Recorder {
         (Self { sender }, tokio::spawn(told))
     }
 
-    /// Tells an event about an object. When too many wait, it is dropped: events are for people, who read few.
-    pub fn tell(&self, event: Event, object: ObjectReference) {
+    /// Records an event about an object. When too many wait, it is dropped: events are for people, who read few.
+    pub fn record(&self, event: Event, object: ObjectReference) {
         if let Err(error) = self.sender.try_send((event, object)) {
             tracing::debug!(%error, "an event was dropped");
         }
+    }
+}
+
+impl Recorder {
+    /// Records an event; the controllers that are not on the driver yet call it so.
+    pub fn tell(&self, event: Event, object: ObjectReference) {
+        self.record(event, object);
     }
 }
 

@@ -8,6 +8,7 @@ mod atom;
 pub mod client;
 mod context;
 mod controller;
+mod driver;
 mod events;
 pub mod health;
 pub mod lease;
@@ -249,7 +250,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         context.clone(),
         caches.workspaces,
         workspaces_asked,
-        |workspace, context| boxed(workspace::reconcile(workspace, context)),
+        |workspace, context| boxed(driver::reconcile::<workspace::Workspaces>(workspace, context)),
         metrics.clone(),
         stop.clone(),
     ));
@@ -289,7 +290,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         context,
         caches.approvals,
         approvals_asked,
-        |approval, context| boxed(approval::reconcile(approval, context)),
+        |approval, context| boxed(driver::reconcile::<approval::Approvals>(approval, context)),
         metrics.clone(),
         stop,
     ));

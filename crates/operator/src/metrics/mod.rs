@@ -6,7 +6,7 @@ mod process;
 mod requests;
 mod runs;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::jiff::SignedDuration;
@@ -36,6 +36,9 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Upper bounds of the buckets for waits and steps, in seconds: terraform takes from a moment to hours.
 const SECONDS: [f64; 14] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0, 300.0, 900.0, 3600.0, 14400.0];
 
+/// Upper bounds of the buckets for reconciles and requests, in seconds.
+const SHORT_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
 /// All of the operator's metrics. A clone counts in the same place.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -43,6 +46,8 @@ pub struct Metrics {
     requests: requests::Requests,
     reconciles: Family<ControllerLabels, Counter>,
     reconcile_errors: Family<ControllerLabels, Counter>,
+    reconcile_duration: Family<ReconcileLabels, Histogram, ShortBuckets>,
+    skipped: Family<SkippedLabels, Counter>,
     queue_wait: Histogram,
     steps: Family<StepLabels, Histogram, Buckets>,
     runs: runs::Source,
@@ -57,6 +62,60 @@ struct ControllerLabels {
 struct StepLabels {
     step: &'static str,
     outcome: &'static str,
+}
+
+/// How a reconcile ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ReconcileOutcome {
+    /// An action was carried out and the status stays.
+    Acted,
+    /// A cache was older than another fact.
+    Behind,
+    /// The API refused a request or could not be reached.
+    Failed,
+    /// Another writer was faster.
+    Overtaken,
+    /// The status was written.
+    Published,
+    /// The cache did not show this process's last write yet.
+    Stale,
+    /// There was nothing to do.
+    Unchanged,
+}
+
+impl ReconcileOutcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Acted => "acted",
+            Self::Behind => "behind",
+            Self::Failed => "failed",
+            Self::Overtaken => "overtaken",
+            Self::Published => "published",
+            Self::Stale => "stale",
+            Self::Unchanged => "unchanged",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReconcileLabels {
+    kind: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SkippedLabels {
+    kind: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug)]
+struct ShortBuckets;
+
+impl MetricConstructor<Histogram> for ShortBuckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(SHORT_SECONDS)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -76,11 +135,23 @@ impl Default for Metrics {
             requests: requests::Requests::default(),
             reconciles: Family::default(),
             reconcile_errors: Family::default(),
+            reconcile_duration: Family::new_with_constructor(ShortBuckets),
+            skipped: Family::default(),
             queue_wait: Histogram::new(SECONDS),
             steps: Family::new_with_constructor(Buckets),
             runs: runs::Source::default(),
         };
-        let Self { registry: _, requests, reconciles, reconcile_errors, queue_wait, steps, runs } = metrics.clone();
+        let Self {
+            registry: _,
+            requests,
+            reconciles,
+            reconcile_errors,
+            reconcile_duration,
+            skipped,
+            queue_wait,
+            steps,
+            runs,
+        } = metrics.clone();
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("knoll_build", "The Knoll that runs", build);
         requests.register(&mut registry);
@@ -89,6 +160,16 @@ impl Default for Metrics {
             "knoll_reconcile_errors",
             "Reconciles that have failed and are tried again",
             reconcile_errors,
+        );
+        registry.register(
+            "knoll_reconcile_duration_seconds",
+            "The duration of reconciles, by kind and outcome",
+            reconcile_duration,
+        );
+        registry.register(
+            "knoll_objects_skipped",
+            "Objects that were skipped because they cannot be decoded or identified",
+            skipped,
         );
         registry.register(
             "knoll_queue_wait_seconds",
@@ -124,6 +205,17 @@ impl Metrics {
         self.reconciles.get_or_create(&labels).inc();
         // Made with the first reconcile, so that there is a zero to compare with.
         self.reconcile_errors.get_or_create(&labels).inc_by(failed.into());
+    }
+
+    /// The duration of one reconcile. The kind is one of Knoll's own.
+    pub(crate) fn reconcile_took(&self, kind: &str, outcome: ReconcileOutcome, took: Duration) {
+        let labels = ReconcileLabels { kind: kind.to_owned(), outcome: outcome.as_str() };
+        self.reconcile_duration.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// An object of one of the watched kinds was skipped.
+    pub(crate) fn skipped(&self, kind: &str, reason: &'static str) {
+        self.skipped.get_or_create(&SkippedLabels { kind: kind.to_owned(), reason }).inc();
     }
 
     /// From now on the gauges show what these caches hold.
