@@ -1,10 +1,12 @@
 //! Packs files, the same bytes for the same files.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Component, Path};
 
 use sha2::{Digest, Sha256};
+
+use crate::unpack::LARGEST_UNPACKED;
 
 /// How many bytes a packed bundle has at most: it is kept in as many ConfigMaps as that takes.
 pub const LARGEST: usize = 50 * 1024 * 1024;
@@ -131,8 +133,24 @@ pub fn digest(content: &[u8]) -> String {
     in_hex(&Sha256::digest(content))
 }
 
+/// The digest of a bundle's packed bytes.
+///
+/// # Errors
+/// When they cannot be unpacked.
+pub fn digest_of(bytes: &[u8]) -> std::io::Result<String> {
+    let mut hash = Sha256::new();
+    let mut plain = zstd::Decoder::with_buffer(bytes)?.take(LARGEST_UNPACKED);
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match plain.read(&mut buffer)? {
+            0 => return Ok(in_hex(&hash.finalize())),
+            count => hash.update(&buffer[..count]),
+        }
+    }
+}
+
 /// A hash, as it is written.
-pub(crate) fn in_hex(hash: &[u8]) -> String {
+fn in_hex(hash: &[u8]) -> String {
     let mut text = String::from("sha256:");
     for byte in hash {
         text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));

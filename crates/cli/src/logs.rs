@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use futures::StreamExt;
 use knoll_api::Run;
 use knoll_api::step::StepName;
-use knoll_hub::logs::{self, Range};
+use knoll_storage::logs::{self, Range};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
 

@@ -134,7 +134,7 @@ async fn start(args: &Args, stop: &CancellationToken) -> Result<parts::Parts> {
     let (url, names) = address(args, &client, &home).await?;
     let tls = Tls::shared(&client, &home, &names).await?;
     let namespace = args.namespace.as_deref();
-    let fetch = knoll_fetch::Settings { local: args.local_sources };
+    let fetch = knoll_storage::FetchSettings { local: args.local_sources };
     let listen = args.hub_listen.unwrap_or_else(|| every_address(HUB_PORT));
     let hub = Hub::start(client.clone(), namespace, listen, tls, fetch, stop.clone()).await?;
     let metrics_listen = args.metrics_listen.unwrap_or_else(|| every_address(METRICS_PORT));
@@ -222,7 +222,7 @@ async fn has_kinds(client: &Client, server: &str) -> Result<()> {
 
 /// What the API said, without the form in which it said it.
 fn said(error: &kube::Error) -> anyhow::Error {
-    anyhow!(knoll_bundle::said(error))
+    anyhow!(knoll_storage::message_of(error))
 }
 
 /// Where runners reach the hub, and the names that its certificate has to be for.

@@ -10,10 +10,10 @@ mod error;
 mod git;
 mod limits;
 pub mod module;
-mod source;
+mod settings;
 
 pub use archive::archive;
 pub use credentials::Credentials;
 pub use error::Error;
 pub use git::{Commit, git, newest};
-pub use source::{Settings, SourceError, of_source};
+pub use settings::Settings;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use knoll_api::run::{Operation, Run};
 use knoll_api::workspace::Workspace;
-use knoll_bundle::{Bundle, Origin, StoreError, UNUSED_FOR, fetch, is_stored, store, store_again};
-use knoll_fetch::{Settings, SourceError, of_source};
+use knoll_bundle::Bundle;
+use knoll_storage::bundles::{StoreError, UNUSED_FOR, fetch, is_stored, store, store_again};
+use knoll_storage::{Origin, SourceError, Sources, message_of};
 use kube::{Client, ResourceExt};
 
 use crate::session::Session;
@@ -25,7 +26,7 @@ pub enum Error {
     #[error("the run has no source, and nothing was applied in its Workspace yet; give it a source")]
     NoSource,
     /// The API failed.
-    #[error("the Kubernetes API failed: {}", knoll_bundle::said(.0))]
+    #[error("the Kubernetes API failed: {}", message_of(.0))]
     Api(#[from] kube::Error),
 }
 
@@ -58,7 +59,7 @@ pub async fn of(
     session: &Session,
     run: &Run,
     workspace: &Workspace,
-    settings: Settings,
+    sources: &Sources,
     used: impl Fn(&str) -> bool,
     marked: &Arc<Marked>,
 ) -> Result<Option<Vec<u8>>, Error> {
@@ -67,9 +68,9 @@ pub async fn of(
     let digest = match (pinned, &run.spec.source) {
         // An earlier pod had these files, or a person has approved them.
         (Some(digest), _) => digest.to_owned(),
-        (None, Some(source)) => match of_source(client, &namespace, source, settings).await? {
-            Origin::Kept(digest) => digest,
-            Origin::Files(bundle) => {
+        (None, Some(source)) => match sources.resolve(&namespace, source, None).await? {
+            Origin::Stored(digest) => digest,
+            Origin::Files { bundle, .. } => {
                 let bytes = bundle.bytes.clone();
                 let used = used(&bundle.digest);
                 let (client, marked) = (client.clone(), marked.clone());
@@ -139,7 +140,7 @@ pub async fn kept(
     session: &Session,
     run: &Run,
     digest: &str,
-    settings: Settings,
+    sources: &Sources,
 ) -> Result<bool, Error> {
     let namespace = run.namespace().unwrap_or_default();
     if run.status.as_ref().is_some_and(|status| status.bundle.is_some()) {
@@ -159,8 +160,8 @@ pub async fn kept(
     if is_stored(client, &namespace, digest).await? {
         return Ok(true);
     }
-    match of_source(client, &namespace, source, settings).await {
-        Ok(Origin::Files(bundle)) if bundle.digest == digest => {
+    match sources.resolve(&namespace, source, None).await {
+        Ok(Origin::Files { bundle, .. }) if bundle.digest == digest => {
             store(client, &namespace, &bundle).await?;
             Ok(true)
         }

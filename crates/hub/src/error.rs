@@ -6,7 +6,9 @@ use http::StatusCode;
 use knoll_api::wire::{ErrorBody, LogOffset};
 use serde_json::json;
 
-use crate::{bundle, chunks, state_file, variables, versions};
+use knoll_storage::{Error as StorageError, VariablesError, message_of};
+
+use crate::bundle;
 
 /// A request that failed. The message is a sentence for a person and never holds a secret value.
 #[derive(Debug, thiserror::Error)]
@@ -17,18 +19,6 @@ pub enum Error {
     /// The pod is not the one that may do this.
     #[error("{0}")]
     Fenced(String),
-    /// Another claim to write the state was made since.
-    #[error("another pod has claimed the state")]
-    Superseded,
-    /// The content does not follow on what is stored.
-    #[error("{0}")]
-    Conflict(String),
-    /// A part of the log does not follow on what is stored.
-    #[error("the log has {has} bytes, so the next part begins there")]
-    Offset {
-        /// How many bytes the hub has.
-        has: u64,
-    },
     /// There is nothing to give.
     #[error("{0}")]
     Missing(String),
@@ -39,19 +29,11 @@ pub enum Error {
     #[error("{0}")]
     NotYet(String),
     /// The Kubernetes API failed.
-    #[error("the Kubernetes API failed: {}", knoll_bundle::said(.0))]
+    #[error("the Kubernetes API failed: {}", message_of(.0))]
     Api(#[from] kube::Error),
-    /// Stored content is not what was stored.
+    /// What is stored cannot be read or written.
     #[error(transparent)]
-    Chunks(#[from] chunks::Error),
-    /// The state of a Workspace is not what was stored.
-    #[error(
-        "the state is damaged: {0}; `knoll state history` lists the earlier ones, `knoll state rollback SERIAL` makes one of them the state"
-    )]
-    Damaged(Box<Error>),
-    /// A head cannot be read.
-    #[error(transparent)]
-    Head(#[from] versions::HeadError),
+    Storage(StorageError),
     /// The hub itself failed.
     #[error("the hub failed: {0}")]
     Internal(String),
@@ -62,12 +44,20 @@ impl Error {
         match self {
             Error::Unauthorized(_) => StatusCode::UNAUTHORIZED,
             Error::Fenced(_) => StatusCode::FORBIDDEN,
-            Error::Conflict(_) | Error::Offset { .. } => StatusCode::CONFLICT,
             Error::Missing(_) => StatusCode::NOT_FOUND,
             Error::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
             // A runner tries these again.
-            Error::Superseded | Error::NotYet(_) | Error::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Error::Chunks(_) | Error::Damaged(_) | Error::Head(_) => StatusCode::CONFLICT,
+            Error::NotYet(_) | Error::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Storage(error) => match error {
+                StorageError::Superseded | StorageError::Busy | StorageError::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
+                StorageError::Conflict(_)
+                | StorageError::Offset { .. }
+                | StorageError::Chunks(_)
+                | StorageError::Damaged(_)
+                | StorageError::Head(_) => StatusCode::CONFLICT,
+                StorageError::NoState(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                StorageError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            },
             Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -81,7 +71,7 @@ impl IntoResponse for Error {
             tracing::warn!(%status, error, "a request of a runner failed");
         }
         let body = match &self {
-            Error::Offset { has } => {
+            Error::Storage(StorageError::Offset { has }) => {
                 let LogOffset { offset } = LogOffset { offset: *has };
                 json!({ "error": error, "offset": offset })
             }
@@ -91,9 +81,12 @@ impl IntoResponse for Error {
     }
 }
 
-impl From<state_file::Error> for Error {
-    fn from(error: state_file::Error) -> Self {
-        Error::Invalid(error.to_string())
+impl From<StorageError> for Error {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::Api(error) => Error::Api(error),
+            error => Error::Storage(error),
+        }
     }
 }
 
@@ -106,10 +99,10 @@ impl From<bundle::Error> for Error {
     }
 }
 
-impl From<variables::Error> for Error {
-    fn from(error: variables::Error) -> Self {
+impl From<VariablesError> for Error {
+    fn from(error: VariablesError) -> Self {
         match error {
-            variables::Error::Api(error) => Error::Api(error),
+            VariablesError::Api(error) => Error::Api(error),
             error => Error::Invalid(error.to_string()),
         }
     }

@@ -8,12 +8,10 @@ use knoll_api::wire::{Job, JobHook};
 use knoll_api::workspace::{StateKind, Workspace};
 use knoll_core::run::is_cancelled;
 use knoll_core::steps::{self, Stage};
+use knoll_storage::{Lookup, Owner, Store};
 use kube::{Client, ResourceExt};
 
 use crate::error::Error;
-use crate::store::Store;
-use crate::variables::Lookup;
-use crate::versions::Owner;
 
 /// Makes the job of a run's current pod, which claims the state if it is the `writer`.
 ///

@@ -6,27 +6,14 @@
 mod auth;
 mod bundle;
 mod cache;
-mod chunks;
-pub mod content;
 mod error;
 mod job;
-mod log;
-pub mod logs;
 mod progress;
 mod routes;
 mod server;
 mod session;
-mod state_file;
-pub mod states;
-mod store;
-mod sweep;
 mod tls;
-mod variables;
-mod versions;
 
 pub use error::Error;
 pub use server::{Hub, Running, StartError};
-pub use state_file::{Output, StateFile};
-pub use store::Store;
 pub use tls::{Error as TlsError, Tls};
-pub use variables::{Error as VariablesError, Given, Lookup, Resolved};

@@ -19,6 +19,8 @@ use knoll_api::wire::{ErrorBody, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::Workspace;
 use knoll_core::queue::{Lane, lane};
 use knoll_core::{fate, run::is_cancelled};
+use knoll_storage::content::{self as contents, Label};
+use knoll_storage::{Error as StorageError, Owner, Sources, Store, states};
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Deserialize;
@@ -26,12 +28,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Caller, Tokens};
 use crate::cache::Cache;
-use crate::content::Label;
 use crate::error::Error;
 use crate::session::{Session, Sessions, has_said_its_last_word};
-use crate::store::Store;
-use crate::versions::Owner;
-use crate::{bundle, content as contents, job, log, progress, states};
+use crate::{bundle, job, progress};
 
 /// How long a runner waits for the news of a cancellation before it asks again. Proxies cut longer waits.
 const POLL: Duration = Duration::from_secs(50);
@@ -60,8 +59,8 @@ pub struct Shared {
     pub workspaces: Cache<Workspace>,
     /// Which bundles were marked as used.
     pub marked: Arc<bundle::Marked>,
-    /// What fetches of sources may do.
-    pub fetch: knoll_fetch::Settings,
+    /// The files of runs.
+    pub sources: Sources,
     /// Ends waiting requests.
     pub shutdown: CancellationToken,
 }
@@ -140,7 +139,7 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
     let workspace = runner.workspace(&shared).await?;
     // Only a second pod finds a log of an earlier one.
     let second = runner.run.status.as_ref().is_some_and(|status| !status.steps.is_empty());
-    let log_offset = if second { log::offset(&shared.client, &runner.session).await? } else { 0 };
+    let log_offset = if second { runner.session.log.offset().await? } else { 0 };
     match job::of(&shared.client, &shared.store, &runner.run, &workspace, runner.writer(), log_offset).await {
         Ok(job) => Ok(Json(job)),
         Err(Error::Invalid(message)) => {
@@ -161,7 +160,7 @@ async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result
         })
     };
     let (client, marked) = (&shared.client, &shared.marked);
-    let bundle = bundle::of(client, &runner.session, &runner.run, &workspace, shared.fetch, used, marked).await?;
+    let bundle = bundle::of(client, &runner.session, &runner.run, &workspace, &shared.sources, used, marked).await?;
     Ok(match bundle {
         Some(bundle) => ([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
@@ -189,11 +188,11 @@ async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, content: B
         shared.sessions.writer(&runner.session, &claim).await?;
         match shared.store.put_state(&caller.namespace, &owner, &claim, run, content.clone(), force).await {
             // By the same pod at another replica, or by one that is fenced off: whoever is in the right claims it back.
-            Err(Error::Superseded) => {}
-            stored => return stored.map(|_| StatusCode::NO_CONTENT),
+            Err(StorageError::Superseded) => {}
+            stored => return Ok(stored.map(|_| StatusCode::NO_CONTENT)?),
         }
     }
-    Err(Error::Superseded)
+    Err(StorageError::Superseded.into())
 }
 
 async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
@@ -284,14 +283,9 @@ struct Offset {
     offset: u64,
 }
 
-async fn post_log(
-    State(shared): State<Arc<Shared>>,
-    runner: Runner,
-    Query(Offset { offset }): Query<Offset>,
-    piece: Bytes,
-) -> Result<StatusCode, Error> {
+async fn post_log(runner: Runner, Query(Offset { offset }): Query<Offset>, piece: Bytes) -> Result<StatusCode, Error> {
     let owner = runner.run_reference()?;
-    log::append(&shared.client, &runner.session, owner, offset, &piece).await?;
+    runner.session.log.append(&owner, offset, &piece).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -309,7 +303,7 @@ async fn put_progress(
         };
     }
     if let Some(digest) = &report.bundle
-        && !bundle::kept(&shared.client, &runner.session, &runner.run, digest, shared.fetch).await?
+        && !bundle::kept(&shared.client, &runner.session, &runner.run, digest, &shared.sources).await?
     {
         tracing::warn!(run = runner.session.run, "the files of a run are not kept: its source has changed meanwhile");
         report.bundle = None;

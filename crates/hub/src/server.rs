@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use knoll_storage::{FetchSettings, Sources, Store, sweep_until};
 use kube::Client;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -20,8 +21,6 @@ use crate::auth::Tokens;
 use crate::cache::Cache;
 use crate::routes::{self, Shared};
 use crate::session::Sessions;
-use crate::store::Store;
-use crate::sweep;
 use crate::tls::{self, Tls};
 
 /// How long requests that are under way may take to end.
@@ -70,7 +69,7 @@ impl Hub {
         namespace: Option<&str>,
         listen: SocketAddr,
         tls: Tls,
-        fetch: knoll_fetch::Settings,
+        fetch: FetchSettings,
         shutdown: CancellationToken,
     ) -> Result<Running, StartError> {
         let config = tls.server_config()?;
@@ -84,12 +83,12 @@ impl Hub {
             store: Store::new(client.clone()),
             workspaces: Cache::start(&client, namespace, &shutdown),
             runs,
+            sources: Sources::new(client.clone(), fetch),
             client,
             marked: Arc::default(),
-            fetch,
             shutdown: shutdown.clone(),
         });
-        tokio::spawn(sweep::run(shared.client.clone(), shutdown.clone()));
+        tokio::spawn(sweep_until(shared.client.clone(), shutdown.clone()));
         let (answers, ready) = watch::channel(false);
         let done = tokio::spawn(serve(listener, TlsAcceptor::from(config), shared, answers, shutdown));
         Ok(Running { addr, ca_pem: tls.ca_pem().to_owned(), ready, done })

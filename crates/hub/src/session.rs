@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use knoll_api::run::{Run, RunPhase};
-use knoll_bundle::StoreError;
+use knoll_storage::Claim;
+use knoll_storage::bundles::StoreError;
+use knoll_storage::logs::LogWriter;
 use kube::{Api, Client, ResourceExt};
 use tokio::task::JoinHandle;
 
 use crate::auth::Caller;
 use crate::cache::Cache;
 use crate::error::Error;
-use crate::log::LogEnd;
 use crate::progress::Reports;
-use crate::store::Claim;
 
 /// How long a pod that is faster than its Run's status is kept waiting.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -34,8 +34,8 @@ pub struct Session {
     pub reports: tokio::sync::Mutex<Reports>,
     /// Stores the files of its run, while they are not yet in the cluster.
     pub storing: tokio::sync::Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
-    /// The end of its log.
-    pub log: tokio::sync::Mutex<Option<LogEnd>>,
+    /// Its log.
+    pub log: LogWriter,
     /// When the API was last asked, of those times when it said that the run is this pod's and goes on.
     confirmed: Mutex<Option<Instant>>,
 }
@@ -137,7 +137,7 @@ impl Sessions {
             workspace: run.spec.workspace.clone(),
             reports: tokio::sync::Mutex::default(),
             storing: tokio::sync::Mutex::default(),
-            log: tokio::sync::Mutex::default(),
+            log: LogWriter::new(self.client.clone(), &caller.namespace, &run.name_any(), &run.spec.workspace),
             confirmed: Mutex::default(),
             caller,
         };
@@ -186,6 +186,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use knoll_embedded::cluster::Cluster;
+    use knoll_storage::{Owner, Store};
     use kube::CustomResourceExt;
     use kube::api::{Patch, PatchParams, PostParams};
     use kube::runtime::{conditions::is_crd_established, wait::await_condition};
@@ -193,8 +194,6 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::store::Store;
-    use crate::versions::Owner;
 
     /// The copy of this replica has stood still since before the run began.
     #[tokio::test]

@@ -31,7 +31,7 @@ pub enum Error {
     #[error("cannot use the hub's certificate: {0}; delete the Secret `{SECRET}` to have a new one made")]
     Use(String),
     /// It cannot be kept.
-    #[error("cannot keep the hub's certificate in the Secret `{SECRET}`: {}", knoll_bundle::said(.0))]
+    #[error("cannot keep the hub's certificate in the Secret `{SECRET}`: {}", knoll_storage::message_of(.0))]
     Keep(#[from] kube::Error),
 }
 

@@ -35,7 +35,7 @@ pub type Reconcile<K, C> = fn(Arc<K>, Arc<C>) -> BoxFuture<'static, Result<Actio
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API refused a request or could not be reached.
-    #[error("{what}: {}", knoll_bundle::said(source))]
+    #[error("{what}: {}", knoll_storage::message_of(source))]
     Api {
         /// What was tried.
         what: &'static str,

@@ -66,7 +66,7 @@ pub struct Settings {
     /// Where it says how far it is.
     pub health: Health,
     /// What fetches of sources may do.
-    pub fetch: knoll_fetch::Settings,
+    pub fetch: knoll_storage::FetchSettings,
 }
 
 /// Why the operator stopped.
@@ -177,7 +177,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         watches,
         started: Started::default(),
         memory: Memory::default(),
-        sources: Sources::new(fetch),
+        sources: Sources::new(knoll_storage::Sources::new(client.clone(), fetch)),
         ask: ask.clone(),
         created: Created::default(),
         told: Told::default(),

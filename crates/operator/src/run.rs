@@ -9,7 +9,6 @@ use knoll_api::{
     names::{finalizer, label, reason},
     run::{RunPhase, RunStatus},
 };
-use knoll_bundle::{Origin, StoreError};
 use knoll_core::{
     approval, events,
     fate::{self, Fate},
@@ -18,7 +17,10 @@ use knoll_core::{
     status,
     steps::Stage,
 };
-use knoll_fetch::SourceError;
+use knoll_storage::{
+    Origin, SourceError,
+    bundles::{self, StoreError},
+};
 use kube::{
     Resource, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
@@ -106,13 +108,13 @@ async fn keep_files(context: &Context, run: &Run, seen: &mut Seen) -> Result<Res
     };
     let namespace = run.namespace().unwrap_or_default();
     let failed = Error::api("cannot read the files of a run");
-    let bundle = match knoll_fetch::of_source(&context.client, &namespace, source, context.sources.settings()).await {
-        Ok(Origin::Kept(_)) => return Ok(Ok(())),
-        Ok(Origin::Files(bundle)) => bundle,
+    let bundle = match context.sources.resolver().resolve(&namespace, source, None).await {
+        Ok(Origin::Stored(_)) => return Ok(Ok(())),
+        Ok(Origin::Files { bundle, .. }) => bundle,
         Err(SourceError::Api(error)) => return Err(failed(error)),
         Err(error) => return Ok(Err(format!("The run's source cannot be used: {error}"))),
     };
-    match knoll_bundle::store(&context.client, &namespace, &bundle).await {
+    match bundles::store(&context.client, &namespace, &bundle).await {
         Ok(()) => seen.files = Some(bundle.digest),
         Err(StoreError::Api(error)) => return Err(failed(error)),
         Err(error) => return Ok(Err(format!("The files of the run cannot be kept: {error}"))),

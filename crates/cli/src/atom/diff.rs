@@ -8,7 +8,7 @@ use knoll_api::atom::{AtomInput, ObjectKey};
 use knoll_api::names::atom_manager;
 use knoll_api::variables::ValueFrom;
 use knoll_core::atom::template::{self, Inputs};
-use knoll_hub::{Lookup, Store};
+use knoll_storage::{Lookup, Store};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client};

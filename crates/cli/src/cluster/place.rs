@@ -25,7 +25,7 @@ const METRICS: &str = "metricsPort";
 /// Images say nothing to the embedded node: programs are those of the host, whatever their version.
 const HOST: &str = "host";
 /// Whoever uses this cluster is the user of this machine.
-const FETCH: knoll_fetch::Settings = knoll_fetch::Settings { local: true };
+const FETCH: knoll_storage::FetchSettings = knoll_storage::FetchSettings { local: true };
 
 /// Starts the parts on loopback. They stop with the token.
 pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToken) -> Result<Parts> {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use knoll_api::Run;
-use knoll_hub::logs::{self, Range};
+use knoll_storage::logs::{self, Range};
 use kube::ResourceExt;
 
 use super::follow::{self, Outcome};

@@ -100,12 +100,13 @@ async fn upload(place: &Place, bundle: &Bundle) -> Result<()> {
         bar.set_style(style);
     }
     let progress = bar.clone();
-    let stored =
-        knoll_bundle::store_with(&place.cluster.client, &place.namespace, bundle, move |bytes| progress.inc(bytes));
+    let stored = knoll_storage::bundles::store_with(&place.cluster.client, &place.namespace, bundle, move |bytes| {
+        progress.inc(bytes)
+    });
     let stored = stored.await;
     bar.finish_and_clear();
     match stored {
-        Err(knoll_bundle::StoreError::Api(error)) => {
+        Err(knoll_storage::bundles::StoreError::Api(error)) => {
             Err(error).explain(&place.cluster, "cannot upload the files of this folder")
         }
         result => Ok(result?),

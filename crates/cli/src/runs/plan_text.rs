@@ -2,7 +2,7 @@
 
 use knoll_api::Run;
 use knoll_api::step::StepName;
-use knoll_hub::logs::{self, Range};
+use knoll_storage::logs::{self, Range};
 use kube::ResourceExt;
 
 use crate::style;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use jiff::Timestamp;
-use knoll_hub::states::{self, Version};
+use knoll_storage::states::{self, Version};
 use serde_json::json;
 
 use crate::connect::Connection;

@@ -10,7 +10,7 @@ mod push;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use knoll_hub::states;
+use knoll_storage::states;
 
 use crate::connect::{Connection, Explain};
 use crate::run::{self, RunArgs};

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
-use knoll_hub::states;
+use knoll_storage::states;
 
 use crate::connect::Connection;
 use crate::workspace::{Place, WorkspaceArg};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use knoll_hub::states;
+use knoll_storage::states;
 use kube::ResourceExt;
 
 use crate::connect::Connection;

@@ -265,7 +265,7 @@ impl Place {
 
     /// The addresses of the resources in the state, read as a user would.
     pub async fn resources(&self, workspace: &str) -> Vec<String> {
-        let state = knoll_hub::states::pull(&self.client, &self.namespace, workspace, None).await.unwrap();
+        let state = knoll_storage::states::pull(&self.client, &self.namespace, workspace, None).await.unwrap();
         let state: Value = state.map(|state| serde_json::from_slice(&state).unwrap()).unwrap_or_default();
         let resources = state["resources"].as_array().cloned().unwrap_or_default();
         resources.iter().map(|resource| format!("{}.{}", resource["type"], resource["name"]).replace('"', "")).collect()

@@ -20,8 +20,8 @@ use knoll_api::step::{StepName, StepState, StepStatus};
 use knoll_api::variables::{KeyRef, KeysRef, ValueFrom, Variable, VariablesFrom};
 use knoll_api::wire::{Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::WorkspaceSpec;
-use knoll_hub::logs::{self, Range};
-use knoll_hub::states;
+use knoll_storage::logs::{self, Range};
+use knoll_storage::states;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::runtime::wait::await_condition;
@@ -446,7 +446,7 @@ async fn the_files_of_a_run_are_kept_and_stay_what_they_were() {
     let body = serde_json::to_string(&progress).unwrap();
     assert_eq!(runner.ask(Method::PUT, path::PROGRESS, body).await.0, 200);
     assert_eq!(world.run("r").await.status.unwrap().bundle.as_deref(), Some(digest.as_str()));
-    assert!(knoll_bundle::is_stored(&world.client, "default", &digest).await.unwrap());
+    assert!(knoll_storage::bundles::is_stored(&world.client, "default", &digest).await.unwrap());
     // Another pod of the run gets the same files, whatever has become of their source.
     maps.replace("tf", &PostParams::default(), &serde_json::from_value(map("# two")).unwrap()).await.unwrap();
     assert_eq!(runner.at(&world.another_hub().await).get(path::BUNDLE).await.1, bundle);

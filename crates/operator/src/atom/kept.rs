@@ -8,7 +8,7 @@ use knoll_api::{
     names::{self, content, label, secret_type},
 };
 use knoll_core::atom::journal::Journal;
-use knoll_hub::content::{Label, get, put};
+use knoll_storage::content::{Label, get, put};
 use kube::{
     Resource, ResourceExt,
     api::{DeleteParams, ListParams},

@@ -14,7 +14,7 @@ use knoll_core::{
     conditions::Pen,
     status::Cause,
 };
-use knoll_hub::{Lookup, Store};
+use knoll_storage::{Lookup, Store};
 use kube::{
     ResourceExt,
     api::{DeleteParams, Patch, PatchParams},

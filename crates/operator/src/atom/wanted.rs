@@ -20,7 +20,7 @@ use knoll_core::{
     },
     status::Cause,
 };
-use knoll_hub::{Lookup, Store, VariablesError};
+use knoll_storage::{Lookup, Store, VariablesError};
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use serde_json::Value;
 

@@ -10,8 +10,11 @@ use knoll_api::{
     names::{self, annotation, content, field_manager, finalizer, label, secret_type},
     stack::StackStatus,
 };
-use knoll_bundle::{Origin, StoreError};
 use knoll_core::stack::{self, Action, Decision, Inputs, is_owned, owner_annotations, owner_labels};
+use knoll_storage::{
+    Origin,
+    bundles::{self, StoreError},
+};
 use kube::{
     Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
@@ -93,9 +96,9 @@ async fn keep(context: &Context, stack: &Stack, seen: &Seen, namespace: &str) ->
         }
     };
     let Inputs::Resolved { snapshot, .. } = &seen.found.inputs else { return Ok(false) };
-    if let Origin::Files(bundle) = &made_of.origin {
+    if let Origin::Files { bundle, .. } = &made_of.origin {
         // Nothing else can happen to a bundle that is stored.
-        if let Err(StoreError::Api(error)) = knoll_bundle::store(&context.client, namespace, bundle).await {
+        if let Err(StoreError::Api(error)) = bundles::store(&context.client, namespace, bundle).await {
             return Err(Error::api("cannot keep the files of a Stack")(error));
         }
     }

@@ -14,12 +14,11 @@ use knoll_api::{
     source::SourceKind,
     stack::{Fetched, Snapshot},
 };
-use knoll_bundle::{Origin, SourceError, of_source};
 use knoll_core::{
     stack::{Elsewhere, Inputs, revision, unready, variables_digest},
     status::Cause,
 };
-use knoll_hub::{Given, Lookup, Resolved, Store, VariablesError};
+use knoll_storage::{Given, Lookup, Origin, Resolved, SourceError, Store, VariablesError};
 use kube::{
     Resource, ResourceExt,
     api::PartialObjectMeta,
@@ -163,8 +162,10 @@ pub async fn fetch(
     let unresolved =
         |reason: &str, message: String| Ok(Found::only(Inputs::Unresolved(Cause::new(reason, sentence(&message)))));
     let origin = match fetched {
-        Some(fetched) => Ok(Origin::Kept(fetched.bundle.clone())),
-        None => of_source(&context.client, namespace, &stack.spec.source).await,
+        Some(fetched) => Ok(Origin::Stored(fetched.bundle.clone())),
+        // A reconcile never waits for what is outside of the cluster.
+        None if sources::is_outside(&stack.spec.source) => return Ok(Found::only(Inputs::Fetching)),
+        None => context.sources.resolver().resolve(namespace, &stack.spec.source, None).await,
     };
     let origin = match origin {
         Ok(origin) => origin,
@@ -183,10 +184,7 @@ pub async fn fetch(
         Err(VariablesError::Api(error)) => return Err(Error::api("cannot read the variables of a Stack")(error)),
         Err(error) => return unresolved(reason::VARIABLES_FAILED, error.to_string()),
     };
-    let bundle = match &origin {
-        Origin::Files(bundle) => bundle.digest.clone(),
-        Origin::Kept(digest) => digest.clone(),
-    };
+    let bundle = origin.digest().to_owned();
     let of_variables = variables_digest(stack, &variables);
     let snapshot = Snapshot {
         revision: revision(stack, &bundle, &of_variables),

@@ -12,7 +12,7 @@ use knoll_core::{
     events::Event,
     stack::{is_owned, outputs_digest, owner_annotations, owner_labels, selected},
 };
-use knoll_hub::{Output, StateFile};
+use knoll_storage::{Output, StateFile};
 use kube::{
     Resource, ResourceExt,
     api::{Patch, PatchParams},
@@ -28,10 +28,10 @@ pub(super) async fn read(
     namespace: &str,
     status: &mut StackStatus,
 ) -> Result<(), Error> {
-    let state = knoll_hub::states::pull(&context.client, namespace, &stack.name_any(), None).await;
+    let state = knoll_storage::states::pull(&context.client, namespace, &stack.name_any(), None).await;
     let state = match state {
         Ok(state) => state,
-        Err(knoll_hub::states::Error::Api(error)) => {
+        Err(knoll_storage::states::Error::Api(error)) => {
             return Err(Error::api("cannot read the outputs of a Stack")(error));
         }
         Err(error) => return Err(Error::State(error.to_string())),

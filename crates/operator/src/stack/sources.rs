@@ -17,9 +17,8 @@ use knoll_api::{
     source::{GitSource, LocalRef, Source, SourceKind},
     stack::Fetched,
 };
-use knoll_bundle::Bundle;
 use knoll_core::stack::Elsewhere;
-use knoll_fetch::{Credentials, Settings, SourceError};
+use knoll_storage::{Earlier, Origin, SourceError, bundles};
 use kube::{Client, ResourceExt, runtime::reflector::ObjectRef};
 use tokio::sync::Semaphore;
 
@@ -36,7 +35,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 /// What is known of the sources of all Stacks.
 pub struct Sources {
-    settings: Settings,
+    resolver: knoll_storage::Sources,
     known: Mutex<HashMap<ObjectRef<Stack>, Known>>,
     permits: Semaphore,
 }
@@ -57,13 +56,13 @@ struct Known {
 
 impl Sources {
     /// Knows nothing yet.
-    pub fn new(settings: Settings) -> Self {
-        Self { settings, known: Mutex::default(), permits: Semaphore::new(AT_ONCE) }
+    pub fn new(resolver: knoll_storage::Sources) -> Self {
+        Self { resolver, known: Mutex::default(), permits: Semaphore::new(AT_ONCE) }
     }
 
-    /// What fetches may do.
-    pub fn settings(&self) -> Settings {
-        self.settings
+    /// Resolves a source to a bundle.
+    pub fn resolver(&self) -> &knoll_storage::Sources {
+        &self.resolver
     }
 
     /// Forgets a Stack that is gone.
@@ -74,6 +73,11 @@ impl Sources {
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<Stack>, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a source has to be fetched from outside of the cluster.
+pub fn is_outside(source: &Source) -> bool {
+    matches!(source.kind(), Some(SourceKind::Git(_) | SourceKind::Archive(_)))
 }
 
 /// The Secret that a source outside of the cluster names.
@@ -89,7 +93,7 @@ pub fn secret(source: &Source) -> Option<&LocalRef> {
 /// `version` is that of its Secret.
 pub fn look(context: &Arc<Context>, stack: &Stack, version: &str) -> Option<Elsewhere> {
     let source = &stack.spec.source;
-    if !matches!(source.kind(), Some(SourceKind::Git(_) | SourceKind::Archive(_))) {
+    if !is_outside(source) {
         return None;
     }
     let (now, written) = (context.now(), written(source));
@@ -130,7 +134,7 @@ async fn fetch(
 ) {
     let sources = &context.sources;
     let found = match sources.permits.acquire().await {
-        Ok(_permit) => newest(&context.client, &stack, sources.settings, written, before.as_ref()).await,
+        Ok(_permit) => newest(&context.client, &sources.resolver, &stack, written, before.as_ref()).await,
         // It is never closed.
         Err(_) => return,
     };
@@ -188,41 +192,27 @@ fn written(source: &Source) -> String {
     knoll_bundle::digest(&serde_json::to_vec(&source).unwrap_or_default())
 }
 
-/// The newest files, kept in the cluster; what is kept already is not fetched again.
+/// The newest files, stored in the cluster. Files that are stored already are not fetched again.
 async fn newest(
     client: &Client,
+    resolver: &knoll_storage::Sources,
     stack: &Stack,
-    settings: Settings,
     written: String,
     before: Option<&(Fetched, bool)>,
 ) -> Result<Fetched, SourceError> {
     let namespace = stack.namespace().unwrap_or_default();
-    let source = &stack.spec.source;
-    let credentials = Credentials::of(client, &namespace, secret(source)).await?;
-    let known = async |revision: &str| -> Result<Option<Fetched>, SourceError> {
-        let Some((before, verified)) = before.filter(|(before, _)| before.revision == revision) else {
-            return Ok(None);
-        };
-        let stored = *verified || knoll_bundle::is_stored(client, &namespace, &before.bundle).await?;
-        Ok(stored.then(|| before.clone()))
-    };
-    let (revision, bundle): (String, Bundle) = match source.kind() {
-        Some(SourceKind::Git(git)) => {
-            let commit = knoll_fetch::newest(git, &credentials, settings).await?;
-            if let Some(known) = known(&commit.hash).await? {
-                return Ok(known);
-            }
-            (commit.hash.clone(), knoll_fetch::git(git, &commit, &credentials, settings).await?)
+    let earlier = before.map(|(before, verified)| Earlier {
+        revision: &before.revision,
+        bundle: &before.bundle,
+        is_stored: *verified,
+    });
+    match (resolver.resolve(&namespace, &stack.spec.source, earlier).await?, before) {
+        (Origin::Files { bundle, revision: Some(revision) }, _) => {
+            bundles::store(client, &namespace, &bundle).await?;
+            Ok(Fetched { source: written, revision, bundle: bundle.digest })
         }
-        Some(SourceKind::Archive(archive)) => {
-            let revision = format!("sha256:{}", archive.sha256);
-            if let Some(known) = known(&revision).await? {
-                return Ok(known);
-            }
-            (revision, knoll_fetch::archive(archive, &credentials, settings).await?)
-        }
-        _ => return Err(SourceError::Cluster(knoll_bundle::SourceError::Nothing)),
-    };
-    knoll_bundle::store(client, &namespace, &bundle).await?;
-    Ok(Fetched { source: written, revision, bundle: bundle.digest })
+        (Origin::Stored(_), Some((before, _))) => Ok(before.clone()),
+        // Only a source outside of the cluster comes here.
+        _ => Err(SourceError::Nothing),
+    }
 }

@@ -169,7 +169,7 @@ impl Operator {
         let stop = CancellationToken::new();
         let image = |repository: &str| ToolImage { repository: repository.to_owned(), version: "1".to_owned() };
         let settings = Settings {
-            fetch: knoll_fetch::Settings { local: true },
+            fetch: knoll_storage::FetchSettings { local: true },
             namespace,
             platform: Platform {
                 knoll_image: "knoll".to_owned(),

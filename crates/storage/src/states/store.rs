@@ -18,10 +18,10 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::Mutex;
 
+use super::file::StateFile;
+use super::head::{self as versions, CONTENT, Head, Index, Owner, Version, Write};
 use crate::chunks::{self, PART};
 use crate::error::Error;
-use crate::state_file::StateFile;
-use crate::versions::{self, CONTENT, Head, Index, Owner, Version, Write};
 
 /// How often a write is made again because another one was faster.
 const ATTEMPTS: usize = 5;
@@ -231,7 +231,7 @@ impl Store {
                 return Ok(Taken::Stored);
             }
         }
-        Err(Error::NotYet("the state's Secret changes too often".to_owned()))
+        Err(Error::Busy)
     }
 
     /// Keeps a dependency lock file.
@@ -253,7 +253,7 @@ impl Store {
                 return Ok(());
             }
         }
-        Err(Error::NotYet("the state's Secret changes too often".to_owned()))
+        Err(Error::Busy)
     }
 
     /// Makes the writes in their order. Returns the new head, or nothing when another writer was faster.

@@ -13,8 +13,7 @@ use kube::{Api, Client};
 
 use crate::chunks::{self, PART, Packed};
 use crate::error::Error;
-use crate::store::create_once;
-use crate::versions::CONTENT;
+use crate::states::{CONTENT, Store, create_once};
 
 /// The key of the names of further parts in a head.
 const PARTS: &str = "parts";
@@ -83,7 +82,7 @@ pub async fn get(client: &Client, namespace: &str, name: &str) -> Result<Option<
         None => {
             let names = data.remove(PARTS).map(|names| names.0).unwrap_or_default();
             let names: Vec<String> = String::from_utf8_lossy(&names).lines().map(str::to_owned).collect();
-            crate::store::Store::new(client.clone()).parts(namespace, &names).await?
+            Store::new(client.clone()).parts(namespace, &names).await?
         }
     };
     Ok(Some(chunks::unpack(parts.iter().map(Vec::as_slice), &digest)?.into()))
@@ -105,7 +104,8 @@ fn secret(label: &Label, name: &str, digest: &str, data: BTreeMap<String, ByteSt
 }
 
 /// The labels of what belongs to a Run.
-pub(crate) fn labels(kind: &str, run: &str, workspace: &str) -> BTreeMap<String, String> {
+#[must_use]
+pub fn labels(kind: &str, run: &str, workspace: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
         (label::RUN.to_owned(), run.to_owned()),
         (label::WORKSPACE.to_owned(), workspace.to_owned()),

@@ -17,8 +17,7 @@ use kube::{Api, Client, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::state_file::StateFile;
-use crate::store::Store;
+use crate::states::{StateFile, Store};
 
 /// Why a variable has no value.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +66,7 @@ pub enum Error {
     )]
     Kept(String, serde_json::Error),
     /// The API failed.
-    #[error("the Kubernetes API failed: {}", knoll_bundle::said(.0))]
+    #[error("the Kubernetes API failed: {}", crate::message_of(.0))]
     Api(#[from] kube::Error),
 }
 

@@ -4,7 +4,6 @@
 //! bundle whose head is there is complete, and a head can never meet parts of another bundle.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -12,13 +11,14 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::names::{self, annotation, content, label};
+use knoll_bundle::{Bundle, digest_of};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
-use crate::pack::{self, Bundle};
-use crate::unpack::LARGEST_UNPACKED;
+mod sweep;
+
+pub use sweep::{UNUSED_FOR, sweep};
 
 /// The size of a part. A ConfigMap holds 1 MiB, and travels as base64.
 const PART: usize = 512 * 1024;
@@ -56,13 +56,13 @@ pub enum StoreError {
         why: String,
     },
     /// The API failed.
-    #[error("the Kubernetes API failed: {}", crate::said(.0))]
+    #[error("the Kubernetes API failed: {}", crate::message_of(.0))]
     Api(#[from] kube::Error),
 }
 
 /// Keeps a bundle in this namespace; one that is there already is marked as used.
 ///
-/// Whoever stores a bundle has [`crate::UNUSED_FOR`] to write an object that refers to it.
+/// Whoever stores a bundle has [`UNUSED_FOR`] to write an object that refers to it.
 ///
 /// # Errors
 /// When the API does not take it.
@@ -100,7 +100,7 @@ pub async fn store_with(
         return Ok(());
     }
     // The packer's version decides about the packed bytes, so they are in the names of the parts too.
-    let packed = pack::digest(bytes);
+    let packed = knoll_bundle::digest(bytes);
     let mut parts = bytes.chunks(PART).map(<[u8]>::to_vec);
     let first = parts.next().unwrap_or_default();
     let parts: Vec<ConfigMap> = parts
@@ -164,22 +164,6 @@ pub async fn fetch(client: &Client, namespace: &str, digest: &str) -> Result<Vec
 pub async fn is_stored(client: &Client, namespace: &str, digest: &str) -> Result<bool, kube::Error> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     Ok(api.get_metadata_opt(&names::bundle_config_map(digest)).await?.is_some())
-}
-
-/// The digest of a bundle's packed bytes.
-///
-/// # Errors
-/// When they cannot be unpacked.
-pub fn digest_of(bytes: &[u8]) -> std::io::Result<String> {
-    let mut hash = Sha256::new();
-    let mut plain = zstd::Decoder::with_buffer(bytes)?.take(LARGEST_UNPACKED);
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        match plain.read(&mut buffer)? {
-            0 => return Ok(pack::in_hex(&hash.finalize())),
-            count => hash.update(&buffer[..count]),
-        }
-    }
 }
 
 /// Marks a ConfigMap as used now; says whether it is there.

@@ -12,11 +12,17 @@ use knoll_api::wire::stored;
 use kube::{Api, Client, Resource, ResourceExt};
 
 use crate::content as contents;
-use crate::error::Error as HubError;
-use crate::state_file::StateFile;
-use crate::store::Store;
-pub use crate::versions::Version;
-use crate::versions::{Head, Index};
+use crate::error::Error as StorageError;
+
+mod file;
+mod head;
+mod store;
+
+pub use file::{Error as FileError, Output, StateFile};
+pub(crate) use head::CONTENT;
+pub use head::{Head, HeadError, Index, Owner, Version};
+pub(crate) use store::create_once;
+pub use store::{Claim, Store, Taken};
 
 /// The command of a Run that pushes a state.
 const PUSH: &str = "state push";
@@ -36,12 +42,12 @@ pub enum Error {
     },
     /// The content is no state.
     #[error(transparent)]
-    NoState(#[from] crate::state_file::Error),
+    NoState(#[from] FileError),
     /// It cannot be read or stored.
     #[error(transparent)]
-    Store(Box<HubError>),
+    Store(Box<StorageError>),
     /// The API failed.
-    #[error("the Kubernetes API failed: {}", knoll_bundle::said(.0))]
+    #[error("the Kubernetes API failed: {}", crate::message_of(.0))]
     Api(#[from] kube::Error),
 }
 
@@ -52,10 +58,10 @@ fn serials(kept: &[u64]) -> String {
     }
 }
 
-impl From<HubError> for Error {
-    fn from(error: HubError) -> Self {
+impl From<StorageError> for Error {
+    fn from(error: StorageError) -> Self {
         match error {
-            HubError::Api(error) => Error::Api(error),
+            StorageError::Api(error) => Error::Api(error),
             error => Error::Store(Box::new(error)),
         }
     }
@@ -88,7 +94,10 @@ pub async fn pull(
 }
 
 /// An earlier version that is kept.
-pub(crate) async fn version(store: &Store, namespace: &str, workspace: &str, serial: u64) -> Result<Bytes, Error> {
+///
+/// # Errors
+/// When it is not kept, cannot be read, or is damaged.
+pub async fn version(store: &Store, namespace: &str, workspace: &str, serial: u64) -> Result<Bytes, Error> {
     let (head, found) = store.version(namespace, workspace, serial).await?;
     found.ok_or_else(|| {
         let kept = head.current.iter().chain(&head.history).map(|version| version.serial).collect();
@@ -120,7 +129,8 @@ fn command(workspace: &str, args: Vec<String>) -> RunSpec {
 }
 
 /// Whether a run may put a state of another lineage, or with an older serial, in the place of the one that is kept.
-pub(crate) fn may_force(spec: &RunSpec) -> bool {
+#[must_use]
+pub fn may_force(spec: &RunSpec) -> bool {
     let words = spec.command.as_deref().unwrap_or_default().split_whitespace();
     spec.operation == Operation::Command && words.eq(["state", "push"]) && spec.args.iter().any(|arg| is_force(arg))
 }
@@ -136,7 +146,7 @@ fn is_force(arg: &str) -> bool {
 pub async fn hand_in(client: &Client, run: &Run, state: &[u8]) -> Result<(), Error> {
     StateFile::parse(state)?;
     let (name, namespace) = (run.name_any(), run.namespace().unwrap_or_default());
-    let owner = run.owner_ref(&()).ok_or_else(|| HubError::Internal("the Run has no UID".to_owned()))?;
+    let owner = run.owner_ref(&()).ok_or_else(|| StorageError::Internal("the Run has no UID".to_owned()))?;
     let workspace = run.spec.workspace.as_str();
     let label = contents::Label {
         name: names::upload_secret(&name),
@@ -151,7 +161,7 @@ pub async fn hand_in(client: &Client, run: &Run, state: &[u8]) -> Result<(), Err
 async fn head(client: &Client, namespace: &str, workspace: &str) -> Result<Head, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let secret = api.get_opt(&names::state_secret(workspace)).await?;
-    Ok(Head::read(secret.as_ref()).map_err(HubError::from)?)
+    Ok(Head::read(secret.as_ref()).map_err(StorageError::from)?)
 }
 
 #[cfg(test)]

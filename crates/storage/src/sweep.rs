@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::versions::Head;
+use crate::states::Head;
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(3600);
@@ -26,14 +26,14 @@ const EVERY: Duration = Duration::from_secs(3600);
 const OLD: Duration = Duration::from_secs(3600);
 
 /// Sweeps from time to time, until `shutdown`.
-pub async fn run(client: Client, shutdown: CancellationToken) {
+pub async fn sweep_until(client: Client, shutdown: CancellationToken) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
             () = shutdown.cancelled() => return,
         }
         let now = Timestamp::now();
-        let bundles = knoll_bundle::sweep(&client, None, async || references(&client).await, now).await;
+        let bundles = crate::bundles::sweep(&client, None, async || references(&client).await, now).await;
         match (bundles, state_parts(&client, now).await) {
             (Ok(0), Ok(0)) => {}
             (Ok(bundles), Ok(parts)) => tracing::info!(bundles, parts, "swept what nothing refers to"),

@@ -18,8 +18,8 @@ use knoll_api::workspace::{Workspace, WorkspaceDeletionPolicy};
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 
+use super::file::StateFile;
 use crate::chunks::{self, Packed};
-use crate::state_file::StateFile;
 
 /// The key of packed content in a Secret.
 pub const CONTENT: &str = "content";

@@ -1,4 +1,4 @@
-//! Reads the logs that the hub keeps: for commands, with the user's own rights.
+//! The logs of Runs: the hub appends to them, commands read them with the user's own rights.
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -7,13 +7,16 @@ use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 
-use crate::log::{selector, start, text};
+mod append;
+
+pub use append::LogWriter;
+use append::{selector, start, text};
 
 /// Why a log cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API failed.
-    #[error("cannot read the log: {}", knoll_bundle::said(.0))]
+    #[error("cannot read the log: {}", crate::message_of(.0))]
     Api(#[from] kube::Error),
     /// The watch failed.
     #[error("cannot follow the log: {0}")]

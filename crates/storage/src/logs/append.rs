@@ -1,0 +1,225 @@
+//! Keeps a run's log in ConfigMaps that outlive its pod and go with the Run.
+//!
+//! They are no Secrets: sensitive values are taken out of a log before it is kept, and whoever may look at a run should be
+//! able to read its log without being able to read Secrets. Each ConfigMap holds a part of the log, packed: the last one is written again with what is appended to it until it is
+//! full. Its annotations say where it begins and how long it is, so a log is read by listing its parts.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use knoll_api::names::{self, annotation, content, label};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use tokio::sync::Mutex;
+
+use crate::content::labels;
+use crate::error::Error;
+use crate::states::CONTENT;
+
+/// How much of the log a part holds, before it is packed.
+///
+/// The last part is written again with each piece, so a part is not as large as it could be.
+const PART: usize = 128 * 1024;
+
+/// The last part of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogEnd {
+    /// Its number.
+    part: usize,
+    /// Where in the log it begins.
+    start: u64,
+    /// What it holds.
+    text: Vec<u8>,
+    /// Of its ConfigMap; none before it is written.
+    resource_version: Option<String>,
+}
+
+impl LogEnd {
+    /// Where the log ends.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.start + self.text.len() as u64
+    }
+
+    /// The parts that have to be written so that `piece` is part of the log; the last one is the new end.
+    fn append(&self, piece: &[u8], limit: usize) -> Vec<LogEnd> {
+        let mut parts = vec![self.clone()];
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let Some(last) = parts.last_mut() else { break };
+            let room = limit.saturating_sub(last.text.len());
+            if room == 0 {
+                let next = LogEnd { part: last.part + 1, start: last.offset(), ..LogEnd::default() };
+                parts.push(next);
+                continue;
+            }
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            last.text.extend_from_slice(now);
+            rest = later;
+        }
+        // A part that was full before is as it was.
+        parts.retain(|part| part.part != self.part || part.text.len() != self.text.len());
+        parts
+    }
+}
+
+/// Appends to the log of one run, and remembers its end.
+pub struct LogWriter {
+    client: Client,
+    namespace: String,
+    run: String,
+    workspace: String,
+    end: Mutex<Option<LogEnd>>,
+}
+
+impl LogWriter {
+    /// The writer of the log of this run. It has read nothing yet.
+    #[must_use]
+    pub fn new(client: Client, namespace: &str, run: &str, workspace: &str) -> Self {
+        let (namespace, run, workspace) = (namespace.to_owned(), run.to_owned(), workspace.to_owned());
+        LogWriter { client, namespace, run, workspace, end: Mutex::default() }
+    }
+
+    /// How long the log is that earlier pods of the run left.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn offset(&self) -> Result<u64, Error> {
+        let mut end = self.end.lock().await;
+        let found = self.find_end().await?;
+        let offset = found.offset();
+        *end = Some(found);
+        Ok(offset)
+    }
+
+    /// Appends `piece`, which begins at `offset`.
+    ///
+    /// # Errors
+    /// When the log does not end there, or cannot be written.
+    pub async fn append(&self, owner: &OwnerReference, offset: u64, piece: &[u8]) -> Result<(), Error> {
+        let mut end = self.end.lock().await;
+        let api = self.api();
+        let mut known = match end.take() {
+            Some(known) => known,
+            // The end of a log that begins is not looked for: if there is one, creating its first part fails.
+            None if offset == 0 => LogEnd::default(),
+            None => self.find_end().await?,
+        };
+        if known.offset() != offset {
+            let has = known.offset();
+            *end = Some(known);
+            return Err(Error::Offset { has });
+        }
+        for mut part in known.append(piece, PART) {
+            let map = self.config_map(owner, &part)?;
+            let name = map.metadata.name.clone().unwrap_or_default();
+            let written = match &part.resource_version {
+                None => api.create(&PostParams::default(), &map).await,
+                Some(_) => api.replace(&name, &PostParams::default(), &map).await,
+            };
+            match written {
+                Ok(stored) => part.resource_version = stored.metadata.resource_version,
+                // An earlier request was served by another replica, or its answer got lost.
+                Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {
+                    let found = self.find_end().await?;
+                    let has = found.offset();
+                    *end = Some(found);
+                    return Err(Error::Offset { has });
+                }
+                Err(error) => return Err(error.into()),
+            }
+            known = part;
+        }
+        *end = Some(known);
+        Ok(())
+    }
+
+    async fn find_end(&self) -> Result<LogEnd, Error> {
+        let parts = self.api().list(&ListParams::default().labels(&selector(&self.run))).await?.items;
+        let Some(last) = parts.iter().max_by_key(|map| start(map)) else {
+            return Ok(LogEnd::default());
+        };
+        let text =
+            text(last).map_err(|error| Error::Conflict(format!("the stored log cannot be unpacked: {error}")))?;
+        Ok(LogEnd {
+            part: parts.len() - 1,
+            start: start(last).unwrap_or_default(),
+            text,
+            resource_version: last.metadata.resource_version.clone(),
+        })
+    }
+
+    fn config_map(&self, owner: &OwnerReference, part: &LogEnd) -> Result<ConfigMap, Error> {
+        let packed = zstd::encode_all(&part.text[..], zstd::DEFAULT_COMPRESSION_LEVEL)
+            .map_err(|error| Error::Internal(error.to_string()))?;
+        Ok(ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(names::log_config_map(&self.run, part.part)),
+                resource_version: part.resource_version.clone(),
+                labels: Some(labels(content::LOG, &self.run, &self.workspace)),
+                annotations: Some(BTreeMap::from([
+                    (annotation::OFFSET.to_owned(), part.start.to_string()),
+                    (annotation::SIZE.to_owned(), part.text.len().to_string()),
+                ])),
+                owner_references: Some(vec![owner.clone()]),
+                ..ObjectMeta::default()
+            },
+            binary_data: Some(BTreeMap::from([(CONTENT.to_owned(), ByteString(packed))])),
+            ..ConfigMap::default()
+        })
+    }
+
+    fn api(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
+/// Where in the log a part begins.
+pub(crate) fn start(part: &ConfigMap) -> Option<u64> {
+    part.metadata.annotations.as_ref()?.get(annotation::OFFSET)?.parse().ok()
+}
+
+/// What a part holds.
+pub(crate) fn text(part: &ConfigMap) -> std::io::Result<Vec<u8>> {
+    let packed = part.binary_data.as_ref().and_then(|data| data.get(CONTENT)).map(|content| content.0.as_slice());
+    zstd::decode_all(packed.unwrap_or_default())
+}
+
+/// What the parts of a run's log are found by.
+pub(crate) fn selector(run: &str) -> String {
+    format!("{}={run},{}={}", label::RUN, label::CONTENT, content::LOG)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_parts_are_the_log(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..50), 0..20)) {
+            let mut stored = BTreeMap::new();
+            let mut end = LogEnd::default();
+            for piece in &pieces {
+                let parts = end.append(piece, 16);
+                prop_assert!(!parts.is_empty());
+                for part in parts {
+                    prop_assert!(part.text.len() <= 16);
+                    stored.insert(part.part, (part.start, part.text.clone()));
+                    end = part;
+                }
+            }
+            let whole: Vec<u8> = stored.values().flat_map(|(_, text)| text.clone()).collect();
+            prop_assert_eq!(&whole, &pieces.concat());
+            prop_assert_eq!(end.offset(), whole.len() as u64);
+            let mut at = 0;
+            for (start, text) in stored.values() {
+                prop_assert_eq!(*start, at);
+                at += text.len() as u64;
+            }
+        }
+    }
+}
