@@ -38,6 +38,7 @@ use crate::rules;
 pub struct ApprovalSpec {
     /// The Run, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
     pub run: String,
     /// The digest of the plan, or of the privileged command: the Run's `status.reviewDigest`.
     #[schemars(length(max = 128))]

@@ -35,6 +35,7 @@ use crate::{duration::Duration, rules, variables::KeyRef};
 pub struct AtomSpec {
     /// The name of the AtomVersion that should run, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
     pub version: String,
     /// How long an update may take until every object is ready.
     #[serde(default = "default_deadline")]
@@ -66,7 +67,8 @@ pub struct AtomSpec {
     /// The service account, in the same namespace, whose rights the objects are read and written with. Without one the
     /// operator's own rights count, and only objects in the Atom's namespace are taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = rules::account_name())]
     pub service_account_name: Option<String>,
 }
 
@@ -103,6 +105,7 @@ pub struct AtomDependency {
     pub kind: DependencyKind,
     /// Its name.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
     pub name: String,
 }
 
@@ -168,6 +171,7 @@ pub enum InputType {
 pub struct StackOutputRef {
     /// The name of the Stack.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
     pub name: String,
     /// The name of its output.
     #[schemars(length(min = 1, max = 253))]

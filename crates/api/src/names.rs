@@ -7,6 +7,22 @@ pub const VERSION: &str = "v1alpha1";
 /// The group and version of the kinds, as `apiVersion` has it.
 pub const API_VERSION: &str = "knoll.dev/v1alpha1";
 
+/// Whether a text is a DNS label: the form of the names of namespaces and service accounts.
+#[must_use]
+pub fn is_dns_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// Whether a text is one segment of an API path, and stays one on the way: clients paste names into paths unescaped.
+///
+/// It is stricter than Kubernetes, which also takes names that have to be escaped; nothing that Knoll writes needs one.
+#[must_use]
+pub fn is_path_segment(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
+    (1..=253).contains(&text.len()) && text.bytes().all(plain) && text != "." && text != ".."
+}
+
 /// Types of conditions.
 pub mod condition {
     /// The object is as it should be (kstatus).
@@ -417,4 +433,43 @@ pub fn atom_manager(atom: &str) -> String {
 pub fn variables_secret(stack: &str, digest: &str) -> String {
     let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
     format!("{VARIABLES_PREFIX}{stack}-{}", hash.get(..16).unwrap_or(hash))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_plain_segment_goes_into_a_path_or_a_header() {
+        let long = "a".repeat(300);
+        // Text, DNS label, path segment.
+        let rows = [
+            ("web", true, true),
+            ("web-1", true, true),
+            ("", false, false),
+            ("x\n", false, false),
+            ("x\r\nImpersonate-Group: system:masters", false, false),
+            ("x\t", false, false),
+            ("\0", false, false),
+            ("é", false, false),
+            (".", false, false),
+            ("..", false, false),
+            ("../secrets/x", false, false),
+            ("a/b", false, false),
+            ("a%2fb", false, false),
+            ("a?b", false, false),
+            ("a#b", false, false),
+            ("a b", false, false),
+            ("a\\b", false, false),
+            ("a:b", false, true),
+            ("a.b", false, true),
+            ("A", false, true),
+            ("-a", false, true),
+            ("a-", false, true),
+            (long.as_str(), false, false),
+        ];
+        for (text, label, segment) in rows {
+            assert_eq!((is_dns_label(text), is_path_segment(text)), (label, segment), "{text:?}");
+        }
+    }
 }

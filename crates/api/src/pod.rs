@@ -11,6 +11,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+use crate::rules;
+
 /// What a user may decide about the pods of a Workspace's runs.
 ///
 /// The fields whose schema in Kubernetes is very long are kept as they were written and checked when the
@@ -21,6 +23,7 @@ pub struct PodSettings {
     /// The service account of the pods; `default`, without a token in the pod, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
     pub service_account_name: Option<String>,
     /// Requests and limits of the container that runs terraform.
     #[serde(default, skip_serializing_if = "Option::is_none")]

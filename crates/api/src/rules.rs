@@ -23,6 +23,22 @@ pub(crate) fn form(pattern: &str, message: &str) -> Rule {
     Rule::new(format!("self.matches({})", literal(pattern))).message(message)
 }
 
+/// The name of an object: it becomes a part of a path.
+pub(crate) fn object_name() -> Rule {
+    form(
+        "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        "write the name of an object: lower-case letters, digits, - and ., with a letter or a digit first and last",
+    )
+}
+
+/// The name of a service account: it becomes a part of a user's name.
+pub(crate) fn account_name() -> Rule {
+    form(
+        "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "write the name of a service account: at most 63 lower-case letters, digits and -, with a letter or a digit first and last",
+    )
+}
+
 /// The digest of a bundle or of a plan.
 pub(crate) fn digest() -> Rule {
     form("^sha256:[0-9a-f]{64}$", "write sha256: and 64 hex digits in lower case")

@@ -61,6 +61,7 @@ use crate::{
 pub struct RunSpec {
     /// The Workspace it runs in, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
     pub workspace: String,
     /// What it does.
     pub operation: Operation,

@@ -83,6 +83,7 @@ impl Source {
 pub struct ConfigMapSource {
     /// Its name, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
     pub name: String,
 }
 
@@ -191,6 +192,7 @@ pub struct BundleSource {
 pub struct LocalRef {
     /// Its name.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
     pub name: String,
 }
 

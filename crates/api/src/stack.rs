@@ -101,6 +101,7 @@ pub struct StackSpec {
     /// the Stack fails, the revision before is applied again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = rules::object_name())]
     pub rollback_with: Option<String>,
 }
 
@@ -183,10 +184,7 @@ pub enum OnFailure {
 pub struct OutputsSpec {
     /// The Secret that gets them, sensitive ones too; each output is a key.
     #[schemars(length(max = 253))]
-    #[x_kube(validation = rules::form(
-        "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
-        "write the name of a Secret: lower-case letters, digits, - and .",
-    ))]
+    #[x_kube(validation = rules::object_name())]
     #[x_kube(validation = Rule::new("!self.startsWith('knoll-')")
         .message("write another name: Secrets whose names begin with knoll- are Knoll's own"))]
     pub secret_name: String,

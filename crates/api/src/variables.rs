@@ -81,6 +81,7 @@ pub struct ValueFrom {
 pub struct KeyRef {
     /// The name of the object.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
     pub name: String,
     /// The key in it.
     #[schemars(length(min = 1, max = 253))]
@@ -113,6 +114,7 @@ pub struct VariablesFrom {
 pub struct KeysRef {
     /// The name of the object, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
     pub name: String,
     /// Only these keys; every key when absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -130,6 +132,7 @@ pub struct KeysRef {
 pub struct StackOutputsRef {
     /// The name of the Stack, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
     pub name: String,
     /// The variables to set: name of the variable to name of the output. Every output, under its own
     /// name, when absent.

@@ -102,30 +102,43 @@ async fn publish(
 
 /// Carries out a step. `None` when the Atom itself was changed.
 async fn act(context: &Context, atom: &Atom, step: Step) -> Result<Option<Outcome>, Error> {
-    let objects = Objects::of(atom, &context.client, &context.kinds);
-    let done = match step {
-        Step::AddFinalizer | Step::RemoveFinalizer => {
-            let api = context.api(&atom.namespace().unwrap_or_default());
-            context.atoms.hold(&api, atom, finalizer::ATOM, step == Step::AddFinalizer).await?;
-            return Ok(None);
-        }
-        Step::Prepare => prepare::run(context, atom, &objects).await,
-        Step::Write => write::run(context, atom, &objects).await,
-        Step::Look => look::run(context, atom, &objects).await,
-        Step::Prune => write::prune(context, atom, &objects).await,
-        Step::Restore => restore::run(context, atom, &objects).await,
-        Step::Delete => restore::delete(context, atom, &objects).await,
+    if let Step::AddFinalizer | Step::RemoveFinalizer = step {
+        let api = context.api(&atom.namespace().unwrap_or_default());
+        context.atoms.hold(&api, atom, finalizer::ATOM, step == Step::AddFinalizer).await?;
+        return Ok(None);
+    }
+    let done = match Objects::of(atom, &context.client, &context.kinds) {
+        Ok(objects) => carry_out(context, atom, &objects, step).await?,
+        Err(halt) => Err(halt),
+    };
+    Ok(Some(done.unwrap_or_else(|halt| match halt {
+        Halt::Refused(cause) => Outcome::Refused(cause),
+        Halt::Later(message) => Outcome::Later(message),
+    })))
+}
+
+async fn carry_out(
+    context: &Context,
+    atom: &Atom,
+    objects: &Objects<'_>,
+    step: Step,
+) -> Result<Result<Outcome, Halt>, Error> {
+    Ok(match step {
+        // These are done without the objects.
+        Step::AddFinalizer | Step::RemoveFinalizer => Err(Halt::Later("The Atom itself is written.".to_owned())),
+        Step::Prepare => prepare::run(context, atom, objects).await,
+        Step::Write => write::run(context, atom, objects).await,
+        Step::Look => look::run(context, atom, objects).await,
+        Step::Prune => write::prune(context, atom, objects).await,
+        Step::Restore => restore::run(context, atom, objects).await,
+        Step::Delete => restore::delete(context, atom, objects).await,
         Step::Forget => {
             versions::keep(context, atom).await?;
             kept::forget(context, atom).await?;
             context.watches.end(atom);
             Ok(Outcome::Forgotten)
         }
-    };
-    Ok(Some(done.unwrap_or_else(|halt| match halt {
-        Halt::Refused(cause) => Outcome::Refused(cause),
-        Halt::Later(message) => Outcome::Later(message),
-    })))
+    })
 }
 
 /// An Atom came, changed or went: it is looked at, and so are those that need it and the Stacks that go back with it.

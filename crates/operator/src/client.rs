@@ -6,11 +6,12 @@
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
+use knoll_api::names::is_path_segment;
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder},
 };
-use tower::{BoxError, buffer::Buffer, retry::Policy, retry::RetryLayer};
+use tower::{BoxError, buffer::Buffer, filter::FilterLayer, retry::Policy, retry::RetryLayer};
 
 use crate::metrics::{Counted, Metrics};
 
@@ -34,9 +35,20 @@ pub fn connect_counted(mut config: Config, metrics: &Metrics) -> Result<Client, 
     config.default_retry = false;
     let builder = ClientBuilder::try_from(config)?;
     // Counted below the retries: what the server has to do is what counts.
-    let stack = builder.with_layer(&tower::layer::layer_fn(|service| Counted::new(service, metrics)));
+    let stack = builder.with_layer(&FilterLayer::new(has_plain_path));
+    let stack = stack.with_layer(&tower::layer::layer_fn(|service| Counted::new(service, metrics)));
     let stack = stack.with_layer(&tower::layer::layer_fn(|service| Buffer::new(service, WAITING)));
     Ok(stack.with_layer(&RetryLayer::new(Briefly::default())).build())
+}
+
+/// Refuses a request whose path is not made of plain segments. Names are pasted into paths as they are, and one that
+/// somebody made up, such as `../x`, must not lead elsewhere.
+fn has_plain_path(request: Request<Body>) -> Result<Request<Body>, BoxError> {
+    let mut segments = request.uri().path().split('/');
+    match segments.next() == Some("") && segments.all(is_path_segment) {
+        true => Ok(request),
+        false => Err("a name in the path of a request to the API is not one segment of it; nothing was sent".into()),
+    }
 }
 
 /// Tries a request again when the server was too busy to look at it.
@@ -98,6 +110,25 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Briefly {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_with_anything_but_plain_segments_is_not_sent() {
+        let rows = [
+            ("/version", true),
+            ("/api/v1/namespaces/default/secrets/a?limit=1", true),
+            ("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node", true),
+            ("/api/v1/namespaces/default/configmaps/../secrets/a", false),
+            ("/api/v1/namespaces//secrets/a", false),
+            ("/api/v1/namespaces/default/secrets/a%2f..", false),
+            ("/api/v1/namespaces/default/secrets/.", false),
+            ("/api/v1/namespaces/default/secrets/", false),
+        ];
+        for (path, expect) in rows {
+            let mut request = Request::new(Body::empty());
+            *request.uri_mut() = http::Uri::from_static(path);
+            assert_eq!(has_plain_path(request).is_ok(), expect, "{path}");
+        }
+    }
 
     #[test]
     fn only_what_the_server_did_not_do_is_tried_again() {

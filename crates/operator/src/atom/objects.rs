@@ -8,7 +8,11 @@ use std::{
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use http::{HeaderValue, Request};
-use knoll_api::{Atom, atom::ObjectKey, names::reason};
+use knoll_api::{
+    Atom,
+    atom::ObjectKey,
+    names::{is_dns_label, is_path_segment, reason},
+};
 use knoll_core::status::Cause;
 use kube::{
     Client, Resource, ResourceExt,
@@ -55,6 +59,10 @@ impl Kinds {
         let among = |kinds: &[Kind]| kinds.iter().find(|known| known.resource.kind == kind).cloned();
         if let Some(found) = self.lock().get(api_version).and_then(|kinds| among(kinds)) {
             return Ok(Some(found));
+        }
+        // It becomes a path; whatever cannot be one is no kind that the cluster has.
+        if !api_version.splitn(2, '/').all(is_path_segment) {
+            return Ok(None);
         }
         let listed = match api_version.split_once('/') {
             Some(_) => client.list_api_group_resources(api_version).await,
@@ -124,14 +132,14 @@ impl From<Error> for Halt {
 }
 
 impl<'a> Objects<'a> {
-    /// With the rights that the Atom asks for.
-    pub fn of(atom: &Atom, client: &'a Client, kinds: &'a Kinds) -> Self {
+    /// With the rights that the Atom asks for; an account whose name cannot be sent is refused.
+    pub fn of(atom: &Atom, client: &'a Client, kinds: &'a Kinds) -> Result<Self, Halt> {
         let namespace = atom.namespace().unwrap_or_default();
         let acting = match &atom.spec.service_account_name {
-            Some(name) => acting_as(client, &namespace, name),
+            Some(name) => acting_as(client, &namespace, name)?,
             None => client.clone(),
         };
-        Self { client: acting, own: client, kinds }
+        Ok(Self { client: acting, own: client, kinds })
     }
 
     /// The client with the Atom's rights.
@@ -152,7 +160,7 @@ impl<'a> Objects<'a> {
     /// An object as it is; none when it is not there, or its kind is not.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Value>, Error> {
         let Some(kind) = self.kind(key).await? else { return Ok(None) };
-        let request = request(&kind, key).get(&key.name, &GetParams::default());
+        let request = request(&kind, key).and_then(|request| request.get(&key.name, &GetParams::default()));
         match self.send(request).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if code(&error) == Some(404) => Ok(None),
@@ -196,7 +204,8 @@ impl<'a> Objects<'a> {
         let mut page = ListParams::default().limit(500);
         loop {
             let failed = Error::api("cannot list objects of an Atom");
-            let mut list: Value = self.send(request(&kind, like).list(&page)).await.map_err(failed)?;
+            let mut list: Value =
+                self.send(request(&kind, like).and_then(|request| request.list(&page))).await.map_err(failed)?;
             let next = list.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
             if let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) {
                 for mut item in items {
@@ -232,7 +241,7 @@ impl<'a> Objects<'a> {
             field_manager: Some(manager.to_owned()),
             field_validation: Some(ValidationDirective::Strict),
         };
-        let request = request(&kind, key).patch(&key.name, &params, &Patch::Apply(config));
+        let request = request(&kind, key).and_then(|request| request.patch(&key.name, &params, &Patch::Apply(config)));
         self.send(request).await.map_err(|error| halt(key, error))
     }
 
@@ -241,7 +250,7 @@ impl<'a> Objects<'a> {
         let Some(kind) = self.kind(key).await? else { return Ok(()) };
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        match self.send(request(&kind, key).delete(&key.name, &params)).await {
+        match self.send(request(&kind, key).and_then(|request| request.delete(&key.name, &params))).await {
             Ok(_) => Ok(()),
             Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
             Err(error) => Err(halt(key, error)),
@@ -254,22 +263,31 @@ impl<'a> Objects<'a> {
     }
 }
 
-fn request(kind: &Kind, key: &ObjectKey) -> kube::core::Request {
-    kube::core::Request::new(DynamicObject::url_path(&kind.resource, key.namespace.as_deref()))
+/// The requests for an object. Names are pasted into paths as they are, so one that is no segment of a path gets none.
+fn request(kind: &Kind, key: &ObjectKey) -> Result<kube::core::Request, kube::core::request::Error> {
+    let names = [Some(key.name.as_str()), key.namespace.as_deref()];
+    match names.into_iter().flatten().find(|name| !is_path_segment(name)) {
+        Some(name) => {
+            Err(kube::core::request::Error::Validation(format!("`{name:?}` cannot be the name of an object")))
+        }
+        None => Ok(kube::core::Request::new(DynamicObject::url_path(&kind.resource, key.namespace.as_deref()))),
+    }
 }
 
-/// A client that acts as a service account.
-fn acting_as(client: &Client, namespace: &str, account: &str) -> Client {
+/// A client that acts as a service account, and never as anybody else: without the header there is no client.
+fn acting_as(client: &Client, namespace: &str, account: &str) -> Result<Client, Halt> {
     let user = HeaderValue::from_str(&format!("system:serviceaccount:{namespace}:{account}"));
+    let user = user.ok().filter(|_| is_dns_label(namespace) && is_dns_label(account)).ok_or_else(|| {
+        let message = format!("spec.serviceAccountName: {account:?} is not the name of a service account.");
+        Halt::Refused(Cause::new(reason::FORBIDDEN, message))
+    })?;
     let (client, home) = (client.clone(), namespace.to_owned());
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let client = client.clone();
-        if let Ok(user) = &user {
-            request.headers_mut().insert("impersonate-user", user.clone());
-        }
+        request.headers_mut().insert("impersonate-user", user.clone());
         async move { client.send(request).await }
     });
-    Client::new(service, home)
+    Ok(Client::new(service, home))
 }
 
 /// What an answer of the API means to the Atom: whether it can be tried again, and a sentence.
@@ -309,3 +327,84 @@ fn halt(key: &ObjectKey, error: kube::Error) -> Halt {
 
 /// How soon to look again at something that takes a moment.
 pub const SOON: Duration = Duration::from_millis(300);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::Response;
+
+    use super::*;
+
+    /// Names that somebody could write who wants to be somebody else, or to go elsewhere.
+    fn bad_names() -> Vec<String> {
+        let short = ["", "x\n", "x\t", "x\0", "d\u{e9}", "..", ".", "a:b", "a/b", "a%2fb", "a?b", "A"];
+        short.into_iter().map(str::to_owned).chain(["a".repeat(300)]).collect()
+    }
+
+    /// A client that notes whom each request is sent as.
+    fn noting() -> (Client, Arc<Mutex<Vec<Option<HeaderValue>>>>) {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let notes = sent.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            notes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(request.headers().get("impersonate-user").cloned());
+            async { Ok::<_, std::convert::Infallible>(Response::new(Body::from(b"{}".to_vec()))) }
+        });
+        (Client::new(service, "default"), sent)
+    }
+
+    fn object(name: &str, namespace: Option<&str>) -> ObjectKey {
+        let namespace = namespace.map(str::to_owned);
+        ObjectKey { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned(), namespace, name: name.to_owned() }
+    }
+
+    fn atom(account: &str) -> Atom {
+        let mut atom = Atom::new("web", knoll_api::AtomSpec::default());
+        atom.metadata.namespace = Some("default".to_owned());
+        atom.spec.service_account_name = Some(account.to_owned());
+        atom
+    }
+
+    fn kinds() -> Kinds {
+        let resource = ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
+        let kinds = Kinds::default();
+        kinds.lock().insert("v1".to_owned(), vec![Kind { resource, namespaced: true }]);
+        kinds
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_as_an_account_that_cannot_be_named() {
+        let (client, sent) = noting();
+        let kinds = kinds();
+        for account in bad_names() {
+            let refused = Objects::of(&atom(&account), &client, &kinds).err();
+            assert!(matches!(refused, Some(Halt::Refused(_))), "{account:?}");
+        }
+        let objects = Objects::of(&atom("deployer"), &client, &kinds).ok().unwrap_or_else(|| panic!("a plain account"));
+        let _ = objects.get(&object("a", Some("default"))).await;
+        let _ = objects.delete(&object("a", Some("default")), "1").await;
+        let user = HeaderValue::from_static("system:serviceaccount:default:deployer");
+        assert_eq!(*sent.lock().unwrap_or_else(PoisonError::into_inner), [Some(user.clone()), Some(user)]);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_to_a_path_that_leads_elsewhere() {
+        let (client, sent) = noting();
+        let kinds = kinds();
+        let objects = Objects::of(&atom("deployer"), &client, &kinds).ok().unwrap_or_else(|| panic!("a plain account"));
+        for name in bad_names().iter().filter(|name| !is_path_segment(name)) {
+            for key in [object(name, Some("default")), object("a", Some(name))] {
+                assert!(objects.get(&key).await.is_err(), "{key:?}");
+                assert!(objects.apply(&key, &Value::Null, "m", false, false).await.is_err(), "{key:?}");
+                assert!(objects.delete(&key, "1").await.is_err(), "{key:?}");
+            }
+            let found = kinds.find(&client, &format!("v1/{name}"), "X").await;
+            assert!(matches!(found, Ok(None)), "{name:?}");
+            assert!(matches!(kinds.find(&client, &format!("{name}/v1"), "X").await, Ok(None)), "{name:?}");
+        }
+        assert!(sent.lock().unwrap_or_else(PoisonError::into_inner).is_empty());
+    }
+}

@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use knoll_api::{
     Atom,
     atom::{AtomObject, ObjectKey},
-    names::{annotation, reason},
+    names::{annotation, is_path_segment, reason},
 };
 use knoll_core::{
     atom::{
@@ -159,6 +159,7 @@ async fn plan(
     let mut seen = BTreeSet::new();
     for mut object in rendered {
         let mut key = template::key(&object);
+        check_names(&key)?;
         readiness::check(&object).map_err(|error| refused(reason::TEMPLATE_INVALID, format!("`{key}`: {error}.")))?;
         let defined = definitions.iter().find(|defined| defined.is(&key));
         let namespaced = match (objects.kind(&key).await?, defined) {
@@ -195,6 +196,16 @@ async fn plan(
         planned.push(Planned { key, object, defined: defined.map(|defined| defined.name.clone()), homeless });
     }
     Ok(planned)
+}
+
+/// Refuses an object whose address would not be a path of the API.
+fn check_names(key: &ObjectKey) -> Result<(), Halt> {
+    let fields = [("metadata.name", Some(&key.name)), ("metadata.namespace", key.namespace.as_ref())];
+    let bad = fields.into_iter().find_map(|(field, value)| Some((field, value.filter(|name| !is_path_segment(name))?)));
+    bad.map_or(Ok(()), |(field, name)| {
+        let message = format!("`{}`: {field} {name:?} cannot be the name of an object.", key.kind);
+        Err(refused(reason::TEMPLATE_INVALID, message))
+    })
 }
 
 /// Writes the texts of a Secret where the API keeps them: who applies `stringData` owns a field that no object has, and
