@@ -241,13 +241,25 @@ pub struct AtomRevision {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AtomFailure {
-    /// `Cancelled`, `Deadline` or `Error`.
+    /// The phase in which the update ended: `Cancelled`, `Deadline` or `Error`.
     pub phase: AtomPhase,
-    /// One word on why.
+    /// Why the update was cancelled; absent in other phases than `Cancelled`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancellation: Option<Cancellation>,
+    /// The reason, as one word.
     pub reason: String,
-    /// A sentence on why.
+    /// The reason, as a sentence.
     #[schemars(length(max = 8192))]
     pub message: String,
+}
+
+/// Why an update was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Cancellation {
+    /// `spec.cancel` was set.
+    Requested,
+    /// A newer version, or newer inputs, replace it.
+    Superseded,
 }
 
 /// How far an Atom is.

@@ -275,7 +275,7 @@ async fn what_cannot_be_undone_ends_with_two_and_names_what_is_not_back() {
     assert_eq!(status(&namespace).await.phase, AtomPhase::Failure);
     let shown = namespace.knoll(&["atom", "status", "web"]);
     assert_eq!(shown.code, Some(2));
-    let not_back = format!("not back: `ConfigMap {}/held`: It is still being deleted.", namespace.name);
+    let not_back = format!("Not restored: `ConfigMap {}/held`: It is still being deleted.", namespace.name);
     assert!(shown.stdout.contains(&not_back), "{}", shown.stdout);
     assert_eq!(get(&namespace, "cm/a", ".data.k"), "1");
     let free = ["patch", "cm/held", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];

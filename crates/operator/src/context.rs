@@ -51,8 +51,8 @@ pub struct Context {
     pub atoms: Written<Atom>,
     /// What was written to AtomVersions.
     pub atom_versions: Written<AtomVersion>,
-    /// What the specs of Atoms came to.
-    pub wanted: atom::Memory,
+    /// The last resolved revisions of Atoms.
+    pub revisions: atom::RevisionCache,
     /// The kinds that the cluster has.
     pub kinds: atom::Kinds,
     /// The watches of the objects of Atoms.

@@ -172,7 +172,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         stacks: Written::default(),
         atoms: Written::default(),
         atom_versions: Written::default(),
-        wanted: atom::Memory::default(),
+        revisions: atom::RevisionCache::default(),
         kinds: atom::Kinds::default(),
         watches,
         started: Started::default(),
@@ -274,7 +274,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         context.clone(),
         caches.atoms,
         atoms_asked,
-        |atom, context| boxed(atom::reconcile(atom, context)),
+        |atom, context| boxed(driver::reconcile::<atom::Atoms>(atom, context)),
         metrics.clone(),
         stop.clone(),
     ));
@@ -282,7 +282,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         context.clone(),
         caches.atom_versions,
         atom_versions_asked,
-        |version, context| boxed(atom::reconcile_version(version, context)),
+        |version, context| boxed(driver::reconcile::<atom::AtomVersions>(version, context)),
         metrics.clone(),
         stop.clone(),
     ));

@@ -292,7 +292,7 @@ async fn a_rollback_that_cannot_be_done_names_what_is_not_back() {
     let status = life.ends(AtomPhase::Failure).await;
     let said = status.conditions.iter().find(|said| said.type_ == "Stalled").unwrap();
     assert!(
-        said.message.contains("what is not back: `ConfigMap default/held`: It is still being deleted."),
+        said.message.contains("Not restored: `ConfigMap default/held`: It is still being deleted."),
         "{}",
         said.message
     );

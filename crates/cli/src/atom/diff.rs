@@ -130,7 +130,7 @@ fn plain(object: &DynamicObject) -> Result<Value> {
             for hidden in
                 value.get_mut(field).and_then(Value::as_object_mut).into_iter().flat_map(|data| data.values_mut())
             {
-                let digest = knoll_core::atom::needs::template_digest(&hidden.to_string());
+                let digest = template::digest(&hidden.to_string());
                 *hidden = format!("(hidden, {})", digest.chars().take(15).collect::<String>()).into();
             }
         }

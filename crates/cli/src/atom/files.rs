@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use knoll_core::atom::{needs::template_digest, template};
+use knoll_core::atom::template;
 
 /// The most that an AtomVersion holds.
 const MOST: usize = 1024 * 1024;
@@ -31,7 +31,7 @@ pub struct Template {
 impl Template {
     /// The name of the version: the same objects are the same version.
     pub fn version(&self) -> String {
-        let digest = template_digest(&self.text);
+        let digest = template::digest(&self.text);
         let hash: String = digest.trim_start_matches("sha256:").chars().take(10).collect();
         format!("{}-{hash}", self.atom)
     }

@@ -1,4 +1,4 @@
-//! What an Atom waits for, and what its objects are made of.
+//! The dependencies of an Atom, and its revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use knoll_api::{
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{Wanted, template::Inputs};
+use super::{Desired, template::Inputs};
 use crate::{
     stack::{Waits, digest, wait_for},
     status::Cause,
 };
 
-/// The Stacks that have to be Ready first: those it names, and those whose outputs it uses.
+/// The Stacks that have to be Ready before an update: those in `dependsOn`, and those whose outputs are inputs.
 #[must_use]
 pub fn stacks(atom: &Atom) -> BTreeSet<&str> {
     let named = named(atom, DependencyKind::Stack);
@@ -24,7 +24,7 @@ pub fn stacks(atom: &Atom) -> BTreeSet<&str> {
     named.chain(used).collect()
 }
 
-/// The Atoms that have to be Ready first.
+/// The Atoms that have to be Ready before an update.
 #[must_use]
 pub fn atoms(atom: &Atom) -> BTreeSet<&str> {
     named(atom, DependencyKind::Atom).collect()
@@ -34,13 +34,13 @@ fn named(atom: &Atom, kind: DependencyKind) -> impl Iterator<Item = &str> {
     atom.spec.depends_on.iter().filter(move |other| other.kind == kind).map(|other| other.name.as_str())
 }
 
-/// What an Atom waits for, if anything: those of the Stacks and Atoms of its namespace that are not Ready.
+/// The dependencies that are not Ready, among the Stacks and Atoms of the Atom's namespace; none when all are.
 #[must_use]
-pub fn waiting(atom: &Atom, all_stacks: &[&Stack], all_atoms: &[&Atom]) -> Option<Wanted> {
-    if let Some(circle) = circle(atom, all_atoms) {
-        let circle = circle.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" -> ");
-        let message = format!("These Atoms wait for each other: {circle}. Take one of the references out.");
-        return Some(Wanted::Unknown { cause: Cause::new(reason::DEPENDENCY_CYCLE, message), stuck: true });
+pub fn waiting(atom: &Atom, all_stacks: &[&Stack], all_atoms: &[&Atom]) -> Option<Desired> {
+    if let Some(cycle) = cycle(atom, all_atoms) {
+        let cycle = cycle.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" -> ");
+        let message = format!("The dependencies of these Atoms form a cycle: {cycle}. Remove one of the references.");
+        return Some(Desired::Unresolved { cause: Cause::new(reason::DEPENDENCY_CYCLE, message), stalled: true });
     }
     let of_stacks = stacks(atom).into_iter().filter_map(|name| {
         let other = all_stacks.iter().find(|other| other.metadata.name.as_deref() == Some(name)).copied();
@@ -52,29 +52,29 @@ pub fn waiting(atom: &Atom, all_stacks: &[&Stack], all_atoms: &[&Atom]) -> Optio
     });
     let waits: Vec<Waits> = of_stacks.chain(of_atoms).collect();
     let all: Vec<&str> = waits.iter().map(|wait| wait.why.as_str()).collect();
-    (!waits.is_empty()).then(|| Wanted::Unknown {
+    (!waits.is_empty()).then(|| Desired::Unresolved {
         cause: Cause::new(reason::WAITING_FOR_DEPENDENCIES, all.join(" ")),
-        stuck: waits.iter().any(|wait| wait.is_stuck),
+        stalled: waits.iter().any(|wait| wait.is_stuck),
     })
 }
 
-/// A way from the Atom over those that it needs back to itself.
-fn circle(atom: &Atom, all: &[&Atom]) -> Option<Vec<String>> {
+/// A path of dependencies from the Atom back to itself.
+fn cycle(atom: &Atom, all: &[&Atom]) -> Option<Vec<String>> {
     let start = atom.name_any();
     let mut came_from: BTreeMap<&str, &str> = BTreeMap::new();
     let mut next: Vec<(&str, &Atom)> = vec![(start.as_str(), atom)];
     while let Some((name, at)) = next.pop() {
         for needed in atoms(at) {
             if needed == start {
-                let mut way = vec![start.clone()];
+                let mut path = vec![start.clone()];
                 let mut step = name;
                 while step != start {
-                    way.push(step.to_owned());
+                    path.push(step.to_owned());
                     step = came_from.get(step)?;
                 }
-                way.push(start.clone());
-                way.reverse();
-                return Some(way);
+                path.push(start.clone());
+                path.reverse();
+                return Some(path);
             }
             let other = all.iter().find(|other| other.metadata.name.as_deref() == Some(needed));
             if let (Some(other), false) = (other, came_from.contains_key(needed)) {
@@ -86,7 +86,7 @@ fn circle(atom: &Atom, all: &[&Atom]) -> Option<Vec<String>> {
     None
 }
 
-/// What the objects of an Atom are made of. The UID makes that equal inputs of two Atoms do not look equal.
+/// The revision of an Atom. The UID salts the digest of the inputs, so equal inputs of two Atoms have different digests.
 #[must_use]
 pub fn revision(atom: &Atom, template: &str, inputs: &Inputs, stacks: BTreeMap<String, String>) -> AtomRevision {
     let short = |whole: String| whole.trim_start_matches("sha256:").chars().take(16).collect();
@@ -102,10 +102,4 @@ pub fn revision(atom: &Atom, template: &str, inputs: &Inputs, stacks: BTreeMap<S
         inputs: short(digest(&(atom.metadata.uid.as_deref(), inputs))),
         stacks,
     }
-}
-
-/// `sha256:` and the hash of a template.
-#[must_use]
-pub fn template_digest(template: &str) -> String {
-    digest(&template)
 }

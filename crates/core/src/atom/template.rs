@@ -143,7 +143,21 @@ pub fn render(text: &str, inputs: &Inputs) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// Which object it is.
+/// The digest of a template's text.
+#[must_use]
+pub fn digest(text: &str) -> String {
+    crate::stack::digest(&text)
+}
+
+/// The message of an error as a sentence.
+#[must_use]
+pub fn sentence(message: &str) -> String {
+    let mut letters = message.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str().trim_end_matches('.'))
+}
+
+/// The key of an object.
 #[must_use]
 pub fn key(object: &Value) -> ObjectKey {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);

@@ -1,11 +1,19 @@
 //! Every transition of the machine by table, and any sequence of events by property.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use knoll_api::{AtomSpec, atom::ObjectKey, names::condition};
-use proptest::prelude::*;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use knoll_api::{
+    AtomSpec, AtomStatus,
+    atom::{AtomFailure, AtomJournal, AtomPhase, Cancellation, JournalStage, ObjectKey},
+    names::{condition, finalizer, reason},
+};
+use proptest::{prelude::*, sample::select};
 
 use super::*;
-use crate::conditions;
+use crate::{
+    conditions,
+    machine::{Decision, Next},
+};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap_or_default()
@@ -44,30 +52,42 @@ fn status(phase: AtomPhase, stage: Option<JournalStage>) -> AtomStatus {
     }
 }
 
-fn known(template: &str, inputs: &str) -> Wanted {
-    Wanted::Known(revision(template, inputs))
+fn known(template: &str, inputs: &str) -> Desired {
+    Desired::Revision(revision(template, inputs))
 }
 
-fn missing() -> Wanted {
-    Wanted::Unknown { cause: Cause::new(reason::VERSION_NOT_FOUND, "It is not there."), stuck: true }
+fn missing() -> Desired {
+    Desired::Unresolved { cause: Cause::new(reason::VERSION_NOT_FOUND, "It is not there."), stalled: true }
+}
+
+/// The status that is decided, or the status as it is and the action.
+fn decision(atom: &Atom, desired: &Desired, second: i64) -> (AtomStatus, Option<AtomAction>) {
+    match decide(&AtomFacts { atom, desired }, at(second)).next {
+        Next::Status(status) => (status, None),
+        Next::Act(action) => (atom.status.clone().unwrap_or_default(), Some(action)),
+    }
+}
+
+fn settled(atom: &Atom, outcome: AtomOutcome, second: i64) -> AtomStatus {
+    settle(atom, outcome, at(second)).status
 }
 
 /// What is decided: the next phase and stage, and what to do when the status stays.
-fn decided(atom: &Atom, wanted: &Wanted, second: i64) -> (AtomPhase, Option<JournalStage>, Option<Action>) {
-    let decision = decide(&Observed { atom, wanted }, at(second));
-    (decision.status.phase, decision.status.journal.map(|journal| journal.stage), decision.action)
+fn decided(atom: &Atom, desired: &Desired, second: i64) -> (AtomPhase, Option<JournalStage>, Option<AtomAction>) {
+    let (status, action) = decision(atom, desired, second);
+    (status.phase, status.journal.map(|journal| journal.stage), action)
 }
 
 #[test]
 fn every_decision() {
-    use {Action as A, AtomPhase as P, JournalStage as S};
+    use {AtomAction as A, AtomPhase as P, JournalStage as S};
     let t2 = || known("t2", "i");
-    let failed = |reason: &str, from: AtomStatus| AtomStatus {
-        failure: Some(AtomFailure { reason: reason.to_owned(), ..AtomFailure::default() }),
+    let failed = |cancellation: Cancellation, from: AtomStatus| AtomStatus {
+        failure: Some(AtomFailure { cancellation: Some(cancellation), ..AtomFailure::default() }),
         ..from
     };
     #[rustfmt::skip]
-    let rows: Vec<(&str, AtomStatus, bool, Wanted, i64, (P, Option<S>, Option<A>))> = vec![
+    let rows: Vec<(&str, AtomStatus, bool, Desired, i64, (P, Option<S>, Option<A>))> = vec![
         ("nothing is known yet", AtomStatus::default(), false, missing(), 1, (P::Pending, None, None)),
         ("a first version", AtomStatus::default(), false, t2(), 1, (P::Updating, None, None)),
         ("a first version, cancelled", AtomStatus::default(), true, t2(), 1, (P::Pending, None, None)),
@@ -77,18 +97,18 @@ fn every_decision() {
         ("half of an update goes on", status(P::Pending, Some(S::Kept)), false, t2(), 400, (P::Updating, Some(S::Kept), None)),
         ("checked first", status(P::Updating, None), false, t2(), 1, (P::Updating, None, Some(A::Prepare))),
         ("checked anew", status(P::Updating, Some(S::Kept)), false, t2(), 1, (P::Updating, Some(S::Kept), Some(A::Prepare))),
-        ("written", status(P::Updating, Some(S::Apply)), false, t2(), 1, (P::Updating, Some(S::Apply), Some(A::Write))),
-        ("waited for", status(P::Updating, Some(S::Wait)), false, t2(), 1, (P::Updating, Some(S::Wait), Some(A::Look))),
+        ("written", status(P::Updating, Some(S::Apply)), false, t2(), 1, (P::Updating, Some(S::Apply), Some(A::Apply))),
+        ("waited for", status(P::Updating, Some(S::Wait)), false, t2(), 1, (P::Updating, Some(S::Wait), Some(A::CheckReadiness))),
         ("pruned", status(P::Updating, Some(S::Prune)), false, t2(), 1, (P::Updating, Some(S::Prune), Some(A::Prune))),
-        ("goes on while a dependency works", status(P::Updating, Some(S::Wait)), false, missing(), 1, (P::Updating, Some(S::Wait), Some(A::Look))),
+        ("goes on while a dependency works", status(P::Updating, Some(S::Wait)), false, missing(), 1, (P::Updating, Some(S::Wait), Some(A::CheckReadiness))),
         ("too late", status(P::Updating, Some(S::Wait)), false, t2(), 300, (P::Deadline, Some(S::Wait), None)),
         ("too late to prune", status(P::Updating, Some(S::Prune)), false, t2(), 300, (P::Deadline, Some(S::Prune), None)),
         ("cancelled", status(P::Updating, Some(S::Wait)), true, t2(), 1, (P::Cancelled, Some(S::Wait), None)),
         ("a newer version", status(P::Updating, Some(S::Wait)), false, known("t3", "i"), 1, (P::Cancelled, Some(S::Wait), None)),
         ("newer inputs", status(P::Updating, Some(S::Wait)), false, known("t2", "j"), 1, (P::Cancelled, Some(S::Wait), None)),
-        ("cancelled for a newer one", failed(reason::SUPERSEDED, status(P::Cancelled, Some(S::Wait))), false, t2(), 1, (P::Pending, Some(S::Kept), None)),
-        ("cancelled for good", failed(reason::CANCELLED, status(P::Cancelled, Some(S::Wait))), true, t2(), 1, (P::Rollback, Some(S::Restore), None)),
-        ("superseded and cancelled", failed(reason::SUPERSEDED, status(P::Cancelled, Some(S::Wait))), true, t2(), 1, (P::Rollback, Some(S::Restore), None)),
+        ("cancelled for a newer one", failed(Cancellation::Superseded, status(P::Cancelled, Some(S::Wait))), false, t2(), 1, (P::Pending, Some(S::Kept), None)),
+        ("cancelled for good", failed(Cancellation::Requested, status(P::Cancelled, Some(S::Wait))), true, t2(), 1, (P::Rollback, Some(S::Restore), None)),
+        ("superseded and cancelled", failed(Cancellation::Superseded, status(P::Cancelled, Some(S::Wait))), true, t2(), 1, (P::Rollback, Some(S::Restore), None)),
         ("an error", status(P::Error, Some(S::Apply)), false, t2(), 1, (P::Rollback, Some(S::Restore), None)),
         ("an error before anything was kept", status(P::Error, None), false, t2(), 1, (P::Rollback, None, None)),
         ("a deadline", status(P::Deadline, Some(S::Wait)), false, t2(), 1, (P::Rollback, Some(S::Restore), None)),
@@ -96,7 +116,7 @@ fn every_decision() {
         ("undone", status(P::Rollback, Some(S::Restore)), false, t2(), 1, (P::Rollback, Some(S::Restore), Some(A::Restore))),
         ("undone, whatever is new", status(P::Rollback, Some(S::Restore)), true, known("t3", "i"), 1, (P::Rollback, Some(S::Restore), Some(A::Restore))),
         ("not undone in time", status(P::Rollback, Some(S::Restore)), false, t2(), 300, (P::Failure, Some(S::Restore), None)),
-        ("the journal is forgotten", status(P::Running, Some(S::Done)), false, known("t3", "i"), 1, (P::Running, Some(S::Done), Some(A::Forget))),
+        ("the journal is forgotten", status(P::Running, Some(S::Done)), false, known("t3", "i"), 1, (P::Running, Some(S::Done), Some(A::CleanUp))),
         ("it runs", status(P::Running, None), false, t2(), 1, (P::Running, None, None)),
         ("it runs while a dependency works", status(P::Running, None), false, missing(), 1, (P::Running, None, None)),
         ("a new version", status(P::Running, None), false, known("t3", "i"), 1, (P::Pending, None, None)),
@@ -106,10 +126,10 @@ fn every_decision() {
         ("failure", status(P::Failure, Some(S::Restore)), false, t2(), 1, (P::Failure, Some(S::Restore), None)),
         ("failure, and a new version", status(P::Failure, Some(S::Restore)), false, known("t3", "i"), 1, (P::Pending, Some(S::Kept), None)),
     ];
-    for (what, status, cancel, wanted, second, expect) in rows {
+    for (what, status, cancel, desired, second, expect) in rows {
         let mut atom = atom(status);
         atom.spec.cancel = cancel;
-        assert_eq!(decided(&atom, &wanted, second), expect, "{what}");
+        assert_eq!(decided(&atom, &desired, second), expect, "{what}");
     }
 }
 
@@ -117,21 +137,26 @@ fn every_decision() {
 fn an_atom_is_held_until_its_objects_are_gone() {
     let mut one = atom(AtomStatus::default());
     one.metadata.finalizers = None;
-    assert_eq!(decided(&one, &known("t2", "i"), 1).2, Some(Action::AddFinalizer));
+    assert_eq!(decided(&one, &known("t2", "i"), 1).2, Some(AtomAction::AddFinalizer));
     let mut going = atom(status(AtomPhase::Updating, Some(JournalStage::Apply)));
     going.metadata.deletion_timestamp = Some(Time(at(1)));
-    assert_eq!(decided(&going, &known("t2", "i"), 1).2, Some(Action::Delete));
+    let (status, action) = decision(&going, &known("t2", "i"), 1);
+    assert_eq!((action, status.phase), (None, AtomPhase::Updating));
+    going.status = Some(status);
+    assert_eq!(decided(&going, &known("t2", "i"), 1).2, Some(AtomAction::DeleteObjects));
     // What hinders it is told once, and not taken back before the next attempt.
-    let refused = || Outcome::Refused(Cause::new(reason::IMMUTABLE, "You may not."));
-    going.status = Some(settle(&going, refused(), at(1)));
+    let refused = || AtomOutcome::Failed(ActionError::refused(reason::IMMUTABLE, "You may not."));
+    going.status = Some(settled(&going, refused(), 1));
     let told = going.status.as_ref().and_then(|status| conditions::find(&status.conditions, condition::READY));
-    assert_eq!(told.map(|told| told.message.as_str()), Some("Its objects are being deleted. You may not."));
-    let wanted = known("t2", "i");
-    let seen = Observed { atom: &going, wanted: &wanted };
-    assert_eq!(Some(decide(&seen, at(2)).status), going.status);
-    assert_eq!(Some(settle(&going, refused(), at(2))), going.status);
-    going.status = Some(settle(&going, Outcome::Deleted { left: Vec::new() }, at(1)));
-    assert_eq!(decided(&going, &known("t2", "i"), 1).2, Some(Action::RemoveFinalizer));
+    assert_eq!(told.map(|told| told.message.as_str()), Some("Deleting its objects. You may not."));
+    let desired = known("t2", "i");
+    assert_eq!(
+        decision(&going, &desired, 2),
+        (going.status.clone().unwrap_or_default(), Some(AtomAction::DeleteObjects))
+    );
+    assert_eq!(Some(settled(&going, refused(), 2)), going.status);
+    going.status = Some(settled(&going, AtomOutcome::ObjectsDeleted(Vec::new()), 1));
+    assert_eq!(decided(&going, &known("t2", "i"), 1).2, Some(AtomAction::RemoveFinalizer));
     going.metadata.finalizers = None;
     assert_eq!(decided(&going, &known("t2", "i"), 1).2, None);
 }
@@ -139,30 +164,41 @@ fn an_atom_is_held_until_its_objects_are_gone() {
 #[test]
 fn every_outcome() {
     use {AtomPhase as P, JournalStage as S};
-    let prepared = || Outcome::Prepared { secret_name: "k".to_owned(), objects: vec![object("b", false)] };
-    let refused = || Outcome::Refused(Cause::new(reason::IMMUTABLE, "No."));
-    let seen = |ready| Outcome::Seen { objects: vec![object("a", ready)], failed: None };
-    let lost = || Outcome::Seen { objects: vec![object("a", false)], failed: Some("It crashed.".to_owned()) };
-    let restored = |ready| Outcome::Restored { objects: vec![object("a", ready)] };
-    let rows: Vec<(AtomStatus, Outcome, P, Option<S>)> = vec![
+    let prepared = || AtomOutcome::Prepared { secret_name: "k".to_owned(), objects: vec![object("b", false)] };
+    let refused = || AtomOutcome::Failed(ActionError::refused(reason::IMMUTABLE, "No."));
+    let seen = |ready| AtomOutcome::ReadinessChecked { objects: vec![object("a", ready)], failed: None };
+    let lost =
+        || AtomOutcome::ReadinessChecked { objects: vec![object("a", false)], failed: Some("It crashed.".to_owned()) };
+    let restored = |ready| AtomOutcome::Restored(vec![object("a", ready)]);
+    let rows: Vec<(AtomStatus, AtomOutcome, P, Option<S>)> = vec![
         (status(P::Updating, None), prepared(), P::Updating, Some(S::Apply)),
         (status(P::Updating, Some(S::Kept)), prepared(), P::Updating, Some(S::Apply)),
         (status(P::Updating, None), refused(), P::Error, None),
         (status(P::Updating, Some(S::Apply)), refused(), P::Error, Some(S::Apply)),
-        (status(P::Updating, Some(S::Apply)), Outcome::Later("Busy.".to_owned()), P::Updating, Some(S::Apply)),
-        (status(P::Updating, Some(S::Apply)), Outcome::Written(vec![object("a", false)]), P::Updating, Some(S::Wait)),
+        (
+            status(P::Updating, Some(S::Apply)),
+            AtomOutcome::Failed(ActionError::Retry("Busy.".to_owned())),
+            P::Updating,
+            Some(S::Apply),
+        ),
+        (
+            status(P::Updating, Some(S::Apply)),
+            AtomOutcome::Applied(vec![object("a", false)]),
+            P::Updating,
+            Some(S::Wait),
+        ),
         (status(P::Updating, Some(S::Wait)), seen(false), P::Updating, Some(S::Wait)),
         (status(P::Updating, Some(S::Wait)), seen(true), P::Updating, Some(S::Prune)),
         (status(P::Updating, Some(S::Wait)), lost(), P::Error, Some(S::Wait)),
         (status(P::Updating, Some(S::Prune)), refused(), P::Error, Some(S::Prune)),
-        (status(P::Updating, Some(S::Prune)), Outcome::Pruned, P::Running, Some(S::Done)),
+        (status(P::Updating, Some(S::Prune)), AtomOutcome::Pruned, P::Running, Some(S::Done)),
         (status(P::Rollback, Some(S::Restore)), restored(false), P::Rollback, Some(S::Restore)),
         (status(P::Rollback, Some(S::Restore)), refused(), P::Rollback, Some(S::Restore)),
         (status(P::Rollback, Some(S::Restore)), restored(true), P::Reverted, Some(S::Done)),
-        (status(P::Reverted, Some(S::Done)), Outcome::Forgotten, P::Reverted, None),
+        (status(P::Reverted, Some(S::Done)), AtomOutcome::CleanedUp, P::Reverted, None),
     ];
     for (before, outcome, phase, stage) in rows {
-        let after = settle(&atom(before.clone()), outcome.clone(), at(1));
+        let after = settled(&atom(before.clone()), outcome.clone(), 1);
         assert_eq!((after.phase, after.journal.map(|journal| journal.stage)), (phase, stage), "{before:?} {outcome:?}");
     }
 }
@@ -184,16 +220,16 @@ fn inputs_that_are_as_they_were_when_all_was_good_are_no_news() {
 fn the_end_says_what_happened() {
     let mut failed = status(AtomPhase::Rollback, Some(JournalStage::Restore));
     failed.failure =
-        Some(AtomFailure { phase: AtomPhase::Error, reason: String::new(), message: "It crashed.".to_owned() });
+        Some(AtomFailure { phase: AtomPhase::Error, message: "It crashed.".to_owned(), ..AtomFailure::default() });
     let said = |status: &AtomStatus| {
         conditions::find(&status.conditions, condition::READY).map(|ready| ready.message.clone()).unwrap_or_default()
     };
-    let back = settle(&atom(failed.clone()), Outcome::Restored { objects: Vec::new() }, at(1));
-    assert_eq!(said(&back), "Version `v1` is there again instead of `v2`. It crashed.");
-    let late = decide(&Observed { atom: &atom(failed), wanted: &known("t2", "i") }, at(300)).status;
+    let back = settled(&atom(failed.clone()), AtomOutcome::Restored(Vec::new()), 1);
+    assert_eq!(said(&back), "Version `v2` was rolled back to version `v1`. It crashed.");
+    let (late, _) = decision(&atom(failed), &known("t2", "i"), 300);
     assert_eq!(
         said(&late),
-        "Version `v2` could not be undone within 5m; what is not back: `ConfigMap a`: Not yet. It was undone because: It crashed."
+        "The rollback of version `v2` was not done within 5m. Not restored: `ConfigMap a`: Not yet. Rolled back because: It crashed."
     );
 }
 
@@ -238,52 +274,57 @@ struct Play {
 }
 
 impl Play {
-    fn wanted(&self) -> Wanted {
+    fn desired(&self) -> Desired {
         if self.known { known(&self.atom.spec.version, &self.inputs.to_string()) } else { missing() }
     }
 
-    fn decide(&self) -> Decision {
-        decide(&Observed { atom: &self.atom, wanted: &self.wanted() }, at(self.now))
+    fn decide(&self) -> Decision<AtomStatus, AtomAction> {
+        decide(&AtomFacts { atom: &self.atom, desired: &self.desired() }, at(self.now))
     }
 
     /// Writes the status that was decided, or does what is to be done; whether there was anything.
     fn step(&mut self, luck: u8) -> bool {
-        let decision = self.decide();
+        let Decision { next, requeue_at } = self.decide();
         let before = self.atom.status.clone().unwrap_or_default();
-        if decision.status != before {
-            self.atom.status = Some(decision.status);
-            return true;
-        }
-        let Some(action) = decision.action else { return false };
-        // Whatever is under way is looked at again at its deadline at the latest.
+        let action = match next {
+            Next::Status(status) => {
+                let differs = status != before;
+                self.atom.status = Some(status);
+                return differs;
+            }
+            Next::Act(action) => action,
+        };
+        // Whatever is under way is decided on again at its deadline at the latest.
         let rests = before.phase.is_at_rest();
-        assert!(rests || decision.requeue_at.is_some_and(|due| due > at(self.now)), "{before:?}");
+        assert!(rests || requeue_at.is_some_and(|due| due > at(self.now)), "{before:?}");
         let outcome = self.outcome(action, luck, &before);
-        if matches!(outcome, Outcome::Pruned) {
+        if matches!(outcome, AtomOutcome::Pruned) {
             self.proven.push(before.target_version.clone().unwrap_or_default());
         }
-        self.atom.status = Some(settle(&self.atom, outcome, at(self.now)));
+        self.atom.status = Some(settled(&self.atom, outcome, self.now));
         true
     }
 
-    fn outcome(&self, action: Action, luck: u8, before: &AtomStatus) -> Outcome {
+    fn outcome(&self, action: AtomAction, luck: u8, before: &AtomStatus) -> AtomOutcome {
         let objects = |ready| vec![object("a", ready)];
         let good = luck.is_multiple_of(3);
         match (action, luck % 3) {
-            (Action::Forget, _) => Outcome::Forgotten,
-            (_, 1) if luck > 128 => Outcome::Later("Busy.".to_owned()),
-            (Action::Restore, _) => Outcome::Restored { objects: objects(good) },
-            (Action::Look, 2) => Outcome::Seen { objects: objects(false), failed: Some("It crashed.".to_owned()) },
-            (Action::Look, _) => Outcome::Seen { objects: objects(good), failed: None },
-            (_, 2) => Outcome::Refused(Cause::new(reason::TEMPLATE_INVALID, "No.")),
-            (Action::Prepare, _) => {
-                Outcome::Prepared { secret_name: before.attempts.to_string(), objects: objects(false) }
+            (AtomAction::CleanUp, _) => AtomOutcome::CleanedUp,
+            (_, 1) if luck > 128 => AtomOutcome::Failed(ActionError::Retry("Busy.".to_owned())),
+            (AtomAction::Restore, _) => AtomOutcome::Restored(objects(good)),
+            (AtomAction::CheckReadiness, 2) => {
+                AtomOutcome::ReadinessChecked { objects: objects(false), failed: Some("It crashed.".to_owned()) }
             }
-            (Action::Write, _) => {
+            (AtomAction::CheckReadiness, _) => AtomOutcome::ReadinessChecked { objects: objects(good), failed: None },
+            (_, 2) => AtomOutcome::Failed(ActionError::refused(reason::TEMPLATE_INVALID, "No.")),
+            (AtomAction::Prepare, _) => {
+                AtomOutcome::Prepared { secret_name: before.attempts.to_string(), objects: objects(false) }
+            }
+            (AtomAction::Apply, _) => {
                 assert!(before.journal.is_some(), "nothing is written without a journal");
-                Outcome::Written(objects(false))
+                AtomOutcome::Applied(objects(false))
             }
-            (Action::Prune, _) => Outcome::Pruned,
+            (AtomAction::Prune, _) => AtomOutcome::Pruned,
             (action, _) => unreachable!("{action:?}"),
         }
     }
@@ -328,14 +369,109 @@ proptest! {
             }
             play.now += 1;
         }
-        let end = play.decide();
-        prop_assert!(end.action.is_none(), "{:?}", end.status);
-        let ready = conditions::find(&end.status.conditions, condition::READY);
+        let requeue_at = play.decide().requeue_at;
+        let (end, action) = decision(&play.atom, &play.desired(), play.now);
+        prop_assert!(action.is_none(), "{:?}", end);
+        let ready = conditions::find(&end.conditions, condition::READY);
         prop_assert!(ready.is_some_and(|ready| !ready.reason.is_empty() && !ready.message.is_empty()));
-        let waits = end.status.phase == AtomPhase::Pending && (!play.known || play.atom.spec.cancel);
-        prop_assert!(end.status.phase.is_at_rest() || waits, "{:?}", end.status);
+        let waits = end.phase == AtomPhase::Pending && (!play.known || play.atom.spec.cancel);
+        prop_assert!(end.phase.is_at_rest() || waits, "{:?}", end);
         // Half of an update does not wait for ever.
-        prop_assert!(!waits || end.status.journal.is_none() || end.requeue_at.is_some());
-        prop_assert!(end.status.journal.is_none() || end.status.phase != AtomPhase::Running);
+        prop_assert!(!waits || end.journal.is_none() || requeue_at.is_some());
+        prop_assert!(end.journal.is_none() || end.phase != AtomPhase::Running);
+    }
+}
+
+const PHASES: [AtomPhase; 9] = [
+    AtomPhase::Pending,
+    AtomPhase::Updating,
+    AtomPhase::Running,
+    AtomPhase::Cancelled,
+    AtomPhase::Deadline,
+    AtomPhase::Error,
+    AtomPhase::Rollback,
+    AtomPhase::Reverted,
+    AtomPhase::Failure,
+];
+
+const STAGES: [JournalStage; 6] = [
+    JournalStage::Kept,
+    JournalStage::Apply,
+    JournalStage::Wait,
+    JournalStage::Prune,
+    JournalStage::Restore,
+    JournalStage::Done,
+];
+
+/// Any status, also one that the machine never writes.
+fn any_status() -> impl Strategy<Value = AtomStatus> {
+    let cancellation = prop::option::of(select(vec![Cancellation::Requested, Cancellation::Superseded]));
+    let failure = prop::option::of(cancellation.prop_map(|cancellation| AtomFailure {
+        cancellation,
+        phase: AtomPhase::Cancelled,
+        ..AtomFailure::default()
+    }));
+    let parts = (
+        select(PHASES.to_vec()),
+        prop::option::of(select(STAGES.to_vec())),
+        failure,
+        prop::option::of(0_i64..400),
+        prop::option::of(select(vec![revision("t1", "i"), revision("t2", "i")])),
+        any::<bool>(),
+    );
+    parts.prop_map(|(phase, stage, failure, started, tried, objects)| AtomStatus {
+        failure,
+        started_at: started.map(|second| MicroTime(at(second))),
+        tried,
+        objects: if objects { vec![object("a", false)] } else { Vec::new() },
+        ..status(phase, stage)
+    })
+}
+
+fn any_outcome() -> impl Strategy<Value = AtomOutcome> {
+    let objects = || prop::collection::vec(any::<bool>().prop_map(|ready| object("a", ready)), 0..2);
+    prop_oneof![
+        objects().prop_map(|objects| AtomOutcome::Prepared { secret_name: "k".to_owned(), objects }),
+        objects().prop_map(AtomOutcome::Applied),
+        (objects(), prop::option::of(Just("It crashed.".to_owned())))
+            .prop_map(|(objects, failed)| AtomOutcome::ReadinessChecked { objects, failed }),
+        Just(AtomOutcome::Pruned),
+        objects().prop_map(AtomOutcome::Restored),
+        Just(AtomOutcome::CleanedUp),
+        objects().prop_map(AtomOutcome::ObjectsDeleted),
+        Just(AtomOutcome::Failed(ActionError::refused(reason::IMMUTABLE, "No."))),
+        Just(AtomOutcome::Failed(ActionError::Retry("Busy.".to_owned()))),
+    ]
+}
+
+/// Whether the table has a transition from one state to the other, or they are the same.
+fn is_allowed(from: AtomState, to: AtomState) -> bool {
+    from == to || machine::TRANSITIONS.iter().any(|(states, _, next)| states.contains(&from) && *next == to)
+}
+
+proptest! {
+    #[test]
+    fn any_status_and_any_event_give_a_transition_of_the_table(
+        status in any_status(),
+        cancel in any::<bool>(),
+        deleted in any::<bool>(),
+        desired in select(vec![known("t1", "i"), known("t2", "i"), known("t3", "j"), missing()]),
+        second in 0_i64..1000,
+        outcome in any_outcome(),
+    ) {
+        let mut atom = atom(status.clone());
+        atom.spec.cancel = cancel;
+        let (decided, _) = decision(&atom, &desired, second);
+        let (from, to) = (AtomState::of(&status), AtomState::of(&decided));
+        prop_assert!(is_allowed(from, to), "{from:?} -> {to:?}");
+        let settled = settled(&atom, outcome.clone(), second);
+        let to = AtomState::of(&settled);
+        prop_assert!(is_allowed(from, to), "{outcome:?}: {from:?} -> {to:?}");
+        // The phase of an Atom that is being deleted never changes.
+        if deleted {
+            atom.metadata.deletion_timestamp = Some(Time(at(1)));
+            let (decided, _) = decision(&atom, &desired, second);
+            prop_assert_eq!(decided.phase, status.phase);
+        }
     }
 }

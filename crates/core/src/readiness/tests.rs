@@ -4,7 +4,7 @@ use serde_json::json;
 const READY: &str = "ready";
 
 /// How an object of this kind, spec and status is: `ready`, `waiting ...` or `failed ...`.
-fn told(api_version: &str, kind: &str, annotations: Value, spec: Value, status: Value) -> String {
+fn health_of(api_version: &str, kind: &str, annotations: Value, spec: Value, status: Value) -> String {
     let object = json!({
         "apiVersion": api_version, "kind": kind,
         "metadata": {"name": "a", "generation": 2, "annotations": annotations}, "spec": spec, "status": status,
@@ -30,16 +30,16 @@ fn built_in_kinds_have_their_own_signs() {
     let two = json!({"replicas": 2});
     let stateful = |current: &str| json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "currentRevision": current, "updateRevision": "b"});
     let rows: Vec<(&str, &str, Value, Value, &str)> = vec![
-        ("apps/v1", "Deployment", two.clone(), json!({}), "waiting Its controller has not looked at it yet."),
+        ("apps/v1", "Deployment", two.clone(), json!({}), "waiting Its controller has not reconciled it yet."),
         (
             "apps/v1",
             "Deployment",
             two.clone(),
             json!({"observedGeneration": 1}),
-            "waiting Its controller has seen generation 1 and not yet 2.",
+            "waiting Its controller has observed generation 1, not 2 yet.",
         ),
-        ("apps/v1", "Deployment", two.clone(), all(1, 2, 2), "waiting 1 of 2 pods are of the new version."),
-        ("apps/v1", "Deployment", two.clone(), all(2, 3, 2), "waiting 1 pods of the old version are still there."),
+        ("apps/v1", "Deployment", two.clone(), all(1, 2, 2), "waiting 1 of 2 pods are updated."),
+        ("apps/v1", "Deployment", two.clone(), all(2, 3, 2), "waiting 1 old pods are still there."),
         ("apps/v1", "Deployment", two.clone(), all(2, 2, 1), "waiting 1 of 2 pods are available."),
         ("apps/v1", "Deployment", two.clone(), all(2, 2, 2), READY),
         ("apps/v1", "Deployment", json!({"replicas": 0}), all(0, 0, 0), READY),
@@ -58,7 +58,7 @@ fn built_in_kinds_have_their_own_signs() {
             "waiting ReplicaFailure is True (FailedCreate): exceeded quota",
         ),
         ("apps/v1", "StatefulSet", two.clone(), stateful("b"), READY),
-        ("apps/v1", "StatefulSet", two.clone(), stateful("a"), "waiting The new version is not the current one yet."),
+        ("apps/v1", "StatefulSet", two.clone(), stateful("a"), "waiting The new revision is not the current one yet."),
         (
             "apps/v1",
             "StatefulSet",
@@ -87,7 +87,7 @@ fn built_in_kinds_have_their_own_signs() {
             json!({"observedGeneration": 2, "replicas": 2, "availableReplicas": 2}),
             READY,
         ),
-        ("batch/v1", "Job", json!({}), json!({}), "waiting 0 of 1 completions are done."),
+        ("batch/v1", "Job", json!({}), json!({}), "waiting 0 of 1 completions have succeeded."),
         ("batch/v1", "Job", json!({}), json!({"conditions": [said("Complete", "True", "", "")]}), READY),
         (
             "batch/v1",
@@ -105,13 +105,7 @@ fn built_in_kinds_have_their_own_signs() {
         ("v1", "PersistentVolumeClaim", json!({}), json!({"phase": "Bound"}), READY),
         ("v1", "Namespace", json!({}), json!({"phase": "Active"}), READY),
         ("v1", "Service", json!({"type": "ClusterIP"}), json!({}), READY),
-        (
-            "v1",
-            "Service",
-            json!({"type": "LoadBalancer"}),
-            json!({}),
-            "waiting It has no address of a load balancer yet.",
-        ),
+        ("v1", "Service", json!({"type": "LoadBalancer"}), json!({}), "waiting It has no load balancer address yet."),
         (
             "v1",
             "Service",
@@ -137,7 +131,7 @@ fn built_in_kinds_have_their_own_signs() {
         ("apiregistration.k8s.io/v1", "APIService", json!({}), json!({}), "waiting It is not available yet."),
     ];
     for (api_version, kind, spec, status, expect) in rows {
-        assert_eq!(told(api_version, kind, json!({}), spec, status.clone()), expect, "{kind} {status}");
+        assert_eq!(health_of(api_version, kind, json!({}), spec, status.clone()), expect, "{kind} {status}");
     }
 }
 
@@ -153,10 +147,10 @@ fn any_other_object_has_its_conditions() {
     ];
     for (conditions, expect) in rows {
         let status = json!({"conditions": conditions});
-        assert_eq!(told("example.com/v1", "Widget", json!({}), json!({}), status), expect, "{conditions}");
+        assert_eq!(health_of("example.com/v1", "Widget", json!({}), json!({}), status), expect, "{conditions}");
     }
-    let knolls = told("knoll.dev/v1alpha1", "Stack", json!({}), json!({}), json!({}));
-    assert_eq!(knolls, "waiting Its controller has not looked at it yet.");
+    let knolls = health_of("knoll.dev/v1alpha1", "Stack", json!({}), json!({}), json!({}));
+    assert_eq!(knolls, "waiting Its controller has not reconciled it yet.");
 }
 
 #[test]
@@ -180,15 +174,18 @@ fn an_object_can_say_itself_what_makes_it_ready() {
     ];
     for (annotations, expect) in rows {
         assert_eq!(
-            told("example.com/v1", "Widget", annotations.clone(), json!({}), status("Done")),
+            health_of("example.com/v1", "Widget", annotations.clone(), json!({}), status("Done")),
             expect,
             "{annotations}"
         );
     }
-    let missing = told("example.com/v1", "Widget", when("self.status.none == 1"), json!({}), status("Done"));
-    assert!(missing.starts_with("waiting `self.status.none == 1` cannot be told yet"), "{missing}");
+    let missing = health_of("example.com/v1", "Widget", when("self.status.none == 1"), json!({}), status("Done"));
+    assert!(missing.starts_with("waiting `self.status.none == 1` cannot be evaluated yet"), "{missing}");
     let both = json!({"knoll.dev/ready-when": "self.status.phase == 'Done'", "knoll.dev/conditions": "Synced=False"});
-    assert_eq!(told("example.com/v1", "Widget", both, json!({}), status("Done")), "waiting Synced is True (Fine).");
+    assert_eq!(
+        health_of("example.com/v1", "Widget", both, json!({}), status("Done")),
+        "waiting Synced is True (Fine)."
+    );
 }
 
 #[test]
@@ -215,19 +212,19 @@ fn the_pods_of_a_workload_say_what_is_wrong() {
     let pulls = pod("new", "2", waiting("ImagePullBackOff", "no such image"));
     let expect = |message: &str, log_of: Option<(&str, &str)>| {
         let log_of = log_of.map(|(pod, container)| (pod.to_owned(), container.to_owned()));
-        Some(Trouble { message: message.to_owned(), log_of })
+        Some(PodProblem { message: message.to_owned(), log_of })
     };
     assert_eq!(
-        trouble(std::slice::from_ref(&pulls)),
+        pod_problem(std::slice::from_ref(&pulls)),
         expect("Pod new, container c: ImagePullBackOff: no such image.", None)
     );
     let old = pod("old", "1", crashed);
     assert_eq!(
-        trouble(std::slice::from_ref(&old)),
-        expect("Pod old, container c: CrashLoopBackOff, it ended with 3.", Some(("old", "c")))
+        pod_problem(std::slice::from_ref(&old)),
+        expect("Pod old, container c: CrashLoopBackOff, it exited with code 3.", Some(("old", "c")))
     );
-    assert_eq!(trouble(&[old, pulls]).map(|trouble| trouble.log_of), Some(None), "the newest counts");
-    assert_eq!(trouble(&[pod("new", "1", waiting("ContainerCreating", ""))]), None);
+    assert_eq!(pod_problem(&[old, pulls]).map(|problem| problem.log_of), Some(None), "the newest counts");
+    assert_eq!(pod_problem(&[pod("new", "1", waiting("ContainerCreating", ""))]), None);
     let unplaced = json!({"metadata": {"name": "p"}, "status": {"conditions": [said("PodScheduled", "False", "Unschedulable", "no room")]}});
-    assert_eq!(trouble(&[unplaced]), expect("Pod p: PodScheduled is False (Unschedulable): no room.", None));
+    assert_eq!(pod_problem(&[unplaced]), expect("Pod p: PodScheduled is False (Unschedulable): no room.", None));
 }

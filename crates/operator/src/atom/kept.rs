@@ -1,4 +1,4 @@
-//! The journal, in Secrets that go with the Atom.
+//! The journals of Atoms, in Secrets that their Atoms own.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,23 @@ use knoll_api::{
     Atom,
     names::{self, content, label, secret_type},
 };
-use knoll_core::atom::journal::Journal;
+use knoll_core::atom::{ActionError, journal::Journal};
 use knoll_storage::content::{Label, get, put};
 use kube::{
     Resource, ResourceExt,
     api::{DeleteParams, ListParams},
 };
 
-use super::objects::Halt;
 use crate::{
     context::Context,
     controller::{Error, code},
 };
 
-/// Keeps a journal, and returns the name of its Secret. Nothing of the update is written before.
-pub(super) async fn write(context: &Context, atom: &Atom, journal: &Journal) -> Result<String, Halt> {
+/// Stores a journal, and returns the name of its Secret.
+pub(super) async fn write(context: &Context, atom: &Atom, journal: &Journal) -> Result<String, ActionError> {
     let (namespace, name) = (atom.namespace().unwrap_or_default(), atom.name_any());
     let attempt = atom.status.as_ref().map(|status| status.attempts).unwrap_or_default();
-    let owner = atom.owner_ref(&()).ok_or_else(|| Halt::Later("The Atom has no UID.".to_owned()))?;
+    let owner = atom.owner_ref(&()).ok_or_else(|| ActionError::Retry("The Atom has no UID.".to_owned()))?;
     let labels = BTreeMap::from([
         (label::ATOM.to_owned(), name.clone()),
         (label::CONTENT.to_owned(), content::JOURNAL.to_owned()),
@@ -34,21 +33,27 @@ pub(super) async fn write(context: &Context, atom: &Atom, journal: &Journal) -> 
     let bytes = serde_json::to_vec(journal).map_err(Error::from)?;
     put(&context.client, &namespace, &label, &bytes)
         .await
-        .map_err(|error| Halt::Later(format!("The journal cannot be kept: {error}.")))?;
+        .map_err(|error| ActionError::Retry(format!("The journal cannot be stored: {error}.")))?;
     Ok(label.name)
 }
 
-/// Reads a journal.
-pub(super) async fn read(context: &Context, atom: &Atom, secret: &str) -> Result<Journal, Halt> {
+/// The journal that the status names.
+pub(super) async fn current(context: &Context, atom: &Atom) -> Result<Journal, ActionError> {
+    let journal = atom.status.as_ref().and_then(|status| status.journal.as_ref());
+    let secret = journal.map(|journal| journal.secret_name.as_str()).unwrap_or_default();
+    find(context, atom, secret).await?.ok_or_else(|| unreadable(secret, "it does not exist"))
+}
+
+/// A journal; none when its Secret does not exist. A journal that cannot be read whole is an error.
+pub(super) async fn find(context: &Context, atom: &Atom, secret: &str) -> Result<Option<Journal>, ActionError> {
     let namespace = atom.namespace().unwrap_or_default();
-    let failed = |why: String| {
-        Halt::Later(format!(
-            "The journal in the Secret `{secret}` cannot be read: {why}. Without it nothing can be undone."
-        ))
-    };
-    let bytes = get(&context.client, &namespace, secret).await.map_err(|error| failed(error.to_string()))?;
-    let bytes = bytes.ok_or_else(|| failed("it is not there".to_owned()))?;
-    serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))
+    let bytes = get(&context.client, &namespace, secret).await;
+    let Some(bytes) = bytes.map_err(|error| unreadable(secret, &error.to_string()))? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| unreadable(secret, &error.to_string()))
+}
+
+fn unreadable(secret: &str, why: &str) -> ActionError {
+    ActionError::Retry(format!("The journal in the Secret `{secret}` cannot be read: {why}."))
 }
 
 /// Deletes all journals of an Atom.

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Mutex, PoisonError},
-    time::Duration,
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -13,7 +12,7 @@ use knoll_api::{
     atom::ObjectKey,
     names::{is_dns_label, is_path_segment, reason},
 };
-use knoll_core::status::Cause;
+use knoll_core::atom::ActionError;
 use kube::{
     Client, Resource, ResourceExt,
     api::{
@@ -32,29 +31,31 @@ const AT_ONCE: usize = 16;
 /// From how many objects of a kind on one list is better than one request each.
 const LISTED: usize = 8;
 
-/// Does all of it, some at a time, and returns what came of it in its order.
-pub async fn some_at_a_time<'a, T>(work: impl Iterator<Item = BoxFuture<'a, T>>) -> Vec<T> {
+/// What a user can do when the API server forbids a request.
+const GRANT: &str = "Grant the right to the Atom's service account, or name another one in spec.serviceAccountName.";
+
+/// Awaits all futures, [`AT_ONCE`] at a time, and returns their results in order.
+pub async fn bounded<'a, T>(work: impl Iterator<Item = BoxFuture<'a, T>>) -> Vec<T> {
     let work: Vec<BoxFuture<'a, T>> = work.collect();
     stream::iter(work).buffered(AT_ONCE).collect().await
 }
 
-/// A kind, as the cluster knows it.
+/// A kind of the cluster.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// How it is addressed.
     pub resource: ApiResource,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
 }
 
-/// The kinds that the cluster has, as far as somebody asked for them.
+/// The kinds of the cluster that Atoms have used: a cache of the discovery API.
 #[derive(Debug, Default)]
 pub struct Kinds {
     known: Mutex<HashMap<String, Vec<Kind>>>,
 }
 
 impl Kinds {
-    /// The kind, if the cluster has it. One that is not known is asked for each time: it may have come.
+    /// The kind, if the cluster has it. A kind that is not in the cache is looked up each time, because it may be new.
     pub async fn find(&self, client: &Client, api_version: &str, kind: &str) -> Result<Option<Kind>, Error> {
         let among = |kinds: &[Kind]| kinds.iter().find(|known| known.resource.kind == kind).cloned();
         if let Some(found) = self.lock().get(api_version).and_then(|kinds| among(kinds)) {
@@ -92,7 +93,7 @@ impl Kinds {
         Ok(found)
     }
 
-    /// Forgets what is known: definitions have changed.
+    /// Empties the cache, because definitions have changed.
     pub fn forget(&self) {
         self.lock().clear();
     }
@@ -102,38 +103,28 @@ impl Kinds {
     }
 }
 
-/// The way to the objects of one Atom.
+/// Access to the objects of one Atom, with the rights of its service account.
 pub struct Objects<'a> {
     client: Client,
-    /// The operator's own client, for what every account may know.
+    /// The operator's own client, for the discovery API that every account may read.
     own: &'a Client,
     kinds: &'a Kinds,
 }
 
-/// Why something could not be done to an object.
-pub enum Halt {
-    /// It cannot be done, now or later.
-    Refused(Cause),
-    /// It may be possible later.
-    Later(String),
-}
-
-impl From<Error> for Halt {
+impl From<Error> for ActionError {
     fn from(error: Error) -> Self {
         match &error {
             Error::Api { source, .. } if code(source) == Some(403) => {
-                let message =
-                    format!("{error}. Name a service account that may do so in spec.serviceAccountName, or grant it.");
-                Self::Refused(Cause::new(reason::FORBIDDEN, message))
+                Self::refused(reason::FORBIDDEN, format!("{error}. {GRANT}"))
             }
-            _ => Self::Later(error.to_string()),
+            _ => Self::Retry(error.to_string()),
         }
     }
 }
 
 impl<'a> Objects<'a> {
     /// With the rights that the Atom asks for; an account whose name cannot be sent is refused.
-    pub fn of(atom: &Atom, client: &'a Client, kinds: &'a Kinds) -> Result<Self, Halt> {
+    pub fn of(atom: &Atom, client: &'a Client, kinds: &'a Kinds) -> Result<Self, ActionError> {
         let namespace = atom.namespace().unwrap_or_default();
         let acting = match &atom.spec.service_account_name {
             Some(name) => acting_as(client, &namespace, name)?,
@@ -142,22 +133,21 @@ impl<'a> Objects<'a> {
         Ok(Self { client: acting, own: client, kinds })
     }
 
-    /// The client with the Atom's rights.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The kind of an object.
+    /// The kind of an object; none when the cluster does not have it.
     pub async fn kind(&self, key: &ObjectKey) -> Result<Option<Kind>, Error> {
         self.kinds.find(self.own, &key.api_version, &key.kind).await
     }
 
-    /// Forgets which kinds there are.
+    /// Empties the cache of kinds, because definitions have changed.
     pub fn forget_kinds(&self) {
         self.kinds.forget();
     }
 
-    /// An object as it is; none when it is not there, or its kind is not.
+    /// An object; none when it or its kind does not exist.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Value>, Error> {
         let Some(kind) = self.kind(key).await? else { return Ok(None) };
         let request = request(&kind, key).and_then(|request| request.get(&key.name, &GetParams::default()));
@@ -168,9 +158,9 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// Those of these objects that are there.
+    /// Those of these objects that exist.
     pub async fn fetch(&self, keys: &[ObjectKey]) -> Result<HashMap<ObjectKey, Value>, Error> {
-        // In order, so that of several errors the same one is told each time.
+        // Sorted, so that of several errors the same one is reported each time.
         let mut groups: BTreeMap<(&str, &str, Option<&str>), Vec<&ObjectKey>> = BTreeMap::new();
         for key in keys {
             let group = (key.api_version.as_str(), key.kind.as_str(), key.namespace.as_deref());
@@ -185,13 +175,13 @@ impl<'a> Objects<'a> {
                     Ok(mut listed) => found.extend(
                         group.into_iter().filter_map(|key| Some((key.clone(), listed.remove(key.name.as_str())?))),
                     ),
-                    // Whoever may read each may not be allowed to list all.
+                    // The account may be allowed to get each object and not to list them.
                     Err(_) => single.extend(group),
                 },
             }
         }
         let single: Vec<ObjectKey> = single.into_iter().cloned().collect();
-        for (key, object) in single.iter().zip(some_at_a_time(single.iter().map(|key| self.get(key).boxed())).await) {
+        for (key, object) in single.iter().zip(bounded(single.iter().map(|key| self.get(key).boxed())).await) {
             found.extend(object?.map(|object| (key.clone(), object)));
         }
         Ok(found)
@@ -209,7 +199,7 @@ impl<'a> Objects<'a> {
             let next = list.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
             if let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) {
                 for mut item in items {
-                    // Items of a list do not say what they are.
+                    // The API server leaves these fields out of the items of a list.
                     item["apiVersion"] = like.api_version.clone().into();
                     item["kind"] = like.kind.clone().into();
                     let name = item.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -223,7 +213,7 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// Applies a configuration, or sees what would come of it.
+    /// Applies a configuration, or does a dry run of it.
     pub async fn apply(
         &self,
         key: &ObjectKey,
@@ -231,9 +221,12 @@ impl<'a> Objects<'a> {
         manager: &str,
         force: bool,
         dry_run: bool,
-    ) -> Result<Value, Halt> {
+    ) -> Result<Value, ActionError> {
         let Some(kind) = self.kind(key).await? else {
-            return Err(Halt::Later(format!("There is no kind `{}` in `{}` yet.", key.kind, key.api_version)));
+            return Err(ActionError::Retry(format!(
+                "The cluster has no kind `{}` in `{}` yet.",
+                key.kind, key.api_version
+            )));
         };
         let params = PatchParams {
             dry_run,
@@ -242,18 +235,18 @@ impl<'a> Objects<'a> {
             field_validation: Some(ValidationDirective::Strict),
         };
         let request = request(&kind, key).and_then(|request| request.patch(&key.name, &params, &Patch::Apply(config)));
-        self.send(request).await.map_err(|error| halt(key, error))
+        self.send(request).await.map_err(|error| refusal(key, error))
     }
 
-    /// Deletes an object if it is still the one of this UID. One that is gone or another is left alone.
-    pub async fn delete(&self, key: &ObjectKey, uid: &str) -> Result<(), Halt> {
+    /// Deletes the object of this UID. It is no error when that is gone.
+    pub async fn delete(&self, key: &ObjectKey, uid: &str) -> Result<(), ActionError> {
         let Some(kind) = self.kind(key).await? else { return Ok(()) };
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
         match self.send(request(&kind, key).and_then(|request| request.delete(&key.name, &params))).await {
             Ok(_) => Ok(()),
             Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
-            Err(error) => Err(halt(key, error)),
+            Err(error) => Err(refusal(key, error)),
         }
     }
 
@@ -275,11 +268,11 @@ fn request(kind: &Kind, key: &ObjectKey) -> Result<kube::core::Request, kube::co
 }
 
 /// A client that acts as a service account, and never as anybody else: without the header there is no client.
-fn acting_as(client: &Client, namespace: &str, account: &str) -> Result<Client, Halt> {
+fn acting_as(client: &Client, namespace: &str, account: &str) -> Result<Client, ActionError> {
     let user = HeaderValue::from_str(&format!("system:serviceaccount:{namespace}:{account}"));
     let user = user.ok().filter(|_| is_dns_label(namespace) && is_dns_label(account)).ok_or_else(|| {
         let message = format!("spec.serviceAccountName: {account:?} is not the name of a service account.");
-        Halt::Refused(Cause::new(reason::FORBIDDEN, message))
+        ActionError::refused(reason::FORBIDDEN, message)
     })?;
     let (client, home) = (client.clone(), namespace.to_owned());
     let service = tower::service_fn(move |mut request: Request<Body>| {
@@ -290,43 +283,35 @@ fn acting_as(client: &Client, namespace: &str, account: &str) -> Result<Client, 
     Ok(Client::new(service, home))
 }
 
-/// What an answer of the API means to the Atom: whether it can be tried again, and a sentence.
-fn halt(key: &ObjectKey, error: kube::Error) -> Halt {
+/// The meaning of an error of the API server for the Atom.
+fn refusal(key: &ObjectKey, error: kube::Error) -> ActionError {
     let kube::Error::Api(status) = &error else {
-        return Halt::Later(format!("`{key}`: {error}."));
+        return ActionError::Retry(format!("`{key}`: {error}."));
     };
     let message = status.message.trim_end_matches('.');
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     let conflicts: Vec<_> = causes.iter().filter(|cause| cause.reason == "FieldManagerConflict").collect();
-    let refused = |reason: &str, message: String| Halt::Refused(Cause::new(reason, message));
+    let refused = |reason: &str, message: String| ActionError::refused(reason, message);
     match status.code {
         409 if !conflicts.is_empty() => {
             let named = conflicts.iter().map(|cause| {
-                let manager = cause.message.split('"').nth(1).unwrap_or("somebody else");
+                let manager = cause.message.split('"').nth(1).unwrap_or("unknown");
                 format!("`{}` belongs to the manager `{manager}`", cause.field)
             });
             let named = named.collect::<Vec<_>>().join(", ");
             refused(
                 reason::FIELD_CONFLICT,
-                format!("`{key}`: {named}. Leave the field out of the template, or set spec.force to take it over."),
+                format!("`{key}`: {named}. Remove the field from the template, or set spec.force to take it over."),
             )
         }
-        401 | 408 | 409 | 429 => Halt::Later(format!("`{key}`: {message}.")),
-        403 => refused(
-            reason::FORBIDDEN,
-            format!(
-                "`{key}`: {message}. Name a service account that may do so in spec.serviceAccountName, or grant it."
-            ),
-        ),
+        401 | 408 | 409 | 429 => ActionError::Retry(format!("`{key}`: {message}.")),
+        403 => refused(reason::FORBIDDEN, format!("`{key}`: {message}. {GRANT}")),
         500.. if !message.contains("failed to create typed patch object") => {
-            Halt::Later(format!("`{key}`: {message}."))
+            ActionError::Retry(format!("`{key}`: {message}."))
         }
-        _ => refused(reason::TEMPLATE_INVALID, format!("`{key}` is refused by the API: {message}.")),
+        _ => refused(reason::TEMPLATE_INVALID, format!("The API server refuses `{key}`: {message}.")),
     }
 }
-
-/// How soon to look again at something that takes a moment.
-pub const SOON: Duration = Duration::from_millis(300);
 
 #[cfg(test)]
 mod tests {
@@ -381,7 +366,7 @@ mod tests {
         let kinds = kinds();
         for account in bad_names() {
             let refused = Objects::of(&atom(&account), &client, &kinds).err();
-            assert!(matches!(refused, Some(Halt::Refused(_))), "{account:?}");
+            assert!(matches!(refused, Some(ActionError::Refused(_))), "{account:?}");
         }
         let objects = Objects::of(&atom("deployer"), &client, &kinds).ok().unwrap_or_else(|| panic!("a plain account"));
         let _ = objects.get(&object("a", Some("default"))).await;

@@ -1,7 +1,6 @@
-//! Watches of the objects of Atoms whose update or rollback is under way: one a kind and namespace, by the Atom's label,
-//! for as long as somebody waits.
+//! Watches of the objects of Atoms that wait for readiness: one for each kind and namespace, by the Atom's label.
 //!
-//! *Guarantee.* A watch begins with a list that is made after the last write of its stage, so what it has is never older
+//! *Guarantee.* A watch begins with a list that is made after the last write of its stage, so its objects are never older
 //! than that write.
 
 use std::{
@@ -26,15 +25,16 @@ use tokio::task::JoinSet;
 
 use super::objects::Objects;
 
-/// How long the first list may take before each object is asked for instead.
+/// How long the first list may take before each object is read on its own.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// More kinds and namespaces than that are asked for, not watched.
-const MOST: usize = 64;
+/// The most watches of one Atom. With more kinds and namespaces, each object is read on its own.
+const MAX_WATCHES: usize = 64;
 
-type Place = (String, String, Option<String>);
+/// The `apiVersion`, kind and namespace of a watch.
+type WatchKey = (String, String, Option<String>);
 
-/// All watches.
+/// The watches of all Atoms.
 #[derive(Debug)]
 pub struct Watches {
     ask: UnboundedSender<ObjectRef<Atom>>,
@@ -43,14 +43,14 @@ pub struct Watches {
 
 #[derive(Debug)]
 struct Watching {
-    /// What they were begun for.
+    /// The journal and the stage that the watches were started in.
     stage: String,
-    stores: HashMap<Place, Store<DynamicObject>>,
+    stores: HashMap<WatchKey, Store<DynamicObject>>,
     _tasks: JoinSet<()>,
 }
 
 impl Watches {
-    /// None yet; whatever they bring asks for a look at the Atom.
+    /// Every change of a watched object sends its Atom to `ask`.
     pub fn new(ask: UnboundedSender<ObjectRef<Atom>>) -> Self {
         Self { ask, of: Mutex::default() }
     }
@@ -60,7 +60,7 @@ impl Watches {
         self.lock().remove(&ObjectRef::from_obj(atom));
     }
 
-    /// Those of these objects that are there, when all of them are watched.
+    /// Those of these objects that exist; none when they cannot be watched.
     pub async fn read(
         &self,
         atom: &Atom,
@@ -70,16 +70,16 @@ impl Watches {
         let status = atom.status.as_ref()?;
         let journal = status.journal.as_ref()?;
         let stage = format!("{} {:?}", journal.secret_name, journal.stage);
-        let places: BTreeSet<Place> = keys.iter().map(place).collect();
-        if places.len() > MOST {
+        let keys_needed: BTreeSet<WatchKey> = keys.iter().map(watch_key).collect();
+        if keys_needed.len() > MAX_WATCHES {
             return None;
         }
         let known = ObjectRef::from_obj(atom);
-        let begun = self.lock().get(&known).is_some_and(|watching| {
-            watching.stage == stage && places.iter().all(|place| watching.stores.contains_key(place))
+        let started = self.lock().get(&known).is_some_and(|watching| {
+            watching.stage == stage && keys_needed.iter().all(|key| watching.stores.contains_key(key))
         });
-        if !begun {
-            let watching = self.begin(atom, objects, stage, places).await?;
+        if !started {
+            let watching = self.start(atom, objects, stage, keys_needed).await?;
             self.lock().insert(known.clone(), watching);
         }
         let stores = self.lock().get(&known)?.stores.clone();
@@ -91,7 +91,7 @@ impl Watches {
         };
         tokio::time::timeout(PATIENCE, filled).await.ok()??;
         let found = keys.iter().filter_map(|key| {
-            let (_, store) = stores.get_key_value(&place(key))?;
+            let (_, store) = stores.get_key_value(&watch_key(key))?;
             let object = store.find(|object| object.metadata.name.as_deref() == Some(key.name.as_str()))?;
             let mut value = serde_json::to_value(object.as_ref()).ok()?;
             value["apiVersion"] = key.api_version.clone().into();
@@ -101,18 +101,18 @@ impl Watches {
         Some(found.collect())
     }
 
-    async fn begin(
+    async fn start(
         &self,
         atom: &Atom,
         objects: &Objects<'_>,
         stage: String,
-        places: BTreeSet<Place>,
+        keys: BTreeSet<WatchKey>,
     ) -> Option<Watching> {
         let config = watcher::Config::default().labels(&format!("{}={}", label::ATOM, atom.name_any()));
         let mut stores = HashMap::new();
         let mut tasks = JoinSet::new();
-        for place in places {
-            let (api_version, kind, namespace) = &place;
+        for watch in keys {
+            let (api_version, kind, namespace) = &watch;
             let key = ObjectKey { api_version: api_version.clone(), kind: kind.clone(), ..ObjectKey::default() };
             let resource = objects.kind(&key).await.ok()??.resource;
             let api: Api<DynamicObject> = match namespace {
@@ -120,7 +120,7 @@ impl Watches {
                 None => Api::all_with(objects.client().clone(), &resource),
             };
             let writer = reflector::store::Writer::<DynamicObject>::new(resource);
-            stores.insert(place, writer.as_reader());
+            stores.insert(watch, writer.as_reader());
             let events = watcher(api, config.clone()).default_backoff().modify(|object| {
                 object.managed_fields_mut().clear();
             });
@@ -147,6 +147,6 @@ impl Watches {
     }
 }
 
-fn place(key: &ObjectKey) -> Place {
+fn watch_key(key: &ObjectKey) -> WatchKey {
     (key.api_version.clone(), key.kind.clone(), key.namespace.clone())
 }

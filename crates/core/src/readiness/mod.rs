@@ -1,26 +1,25 @@
-//! Whether an object of Kubernetes is ready, from what the object itself says.
+//! The readiness of an object of Kubernetes, by its own status.
 //!
-//! The rules are those of kstatus: a status that is about an older generation says nothing, each built-in kind has its
-//! own signs, and any other object has its conditions. A Job is ready when it is complete. On an object,
-//! `knoll.dev/conditions` and `knoll.dev/ready-when` take the place of these rules.
+//! The rules are those of kstatus: the status of an older generation does not count, each built-in kind has rules of its
+//! own, and any other object is judged by its conditions. A Job is ready when it is complete. The annotations
+//! `knoll.dev/conditions` and `knoll.dev/ready-when` on an object replace these rules.
 
-mod asked;
+mod annotations;
 mod builtin;
 mod pods;
 
 use serde_json::Value;
 
-pub use asked::{Error, check};
-pub use pods::{Trouble, trouble};
+pub use annotations::{ReadinessError, check};
+pub use pods::{PodProblem, pod_problem};
 
-/// How an object is.
+/// The health of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It is as it should be.
     Ready,
-    /// Not yet; why.
+    /// Not ready yet, and why.
     Waiting(String),
-    /// It never will be, by itself; why.
+    /// Failed, and why. It does not become ready by itself.
     Failed(String),
 }
 
@@ -30,7 +29,7 @@ impl Health {
     }
 }
 
-/// How an object is.
+/// The health of an object.
 #[must_use]
 pub fn health(object: &Value) -> Health {
     if object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
@@ -41,33 +40,35 @@ pub fn health(object: &Value) -> Health {
     if let (Some(generation), Some(observed)) = (generation, observed)
         && observed < generation
     {
-        return Health::waiting(format!("Its controller has seen generation {observed} and not yet {generation}."));
+        return Health::waiting(format!("Its controller has observed generation {observed}, not {generation} yet."));
     }
-    if let Some(health) = asked::health(object) {
+    if let Some(health) = annotations::health(object) {
         return health;
     }
     builtin::health(object).unwrap_or_else(|| by_conditions(object))
 }
 
-/// Any object with conditions.
+/// The health of an object of any other kind.
 fn by_conditions(object: &Value) -> Health {
     if let Some(stalled) = condition(object, "Stalled").filter(|stalled| stalled.holds) {
-        return Health::Failed(stalled.tell());
+        return Health::Failed(stalled.describe());
     }
     if let Some(working) = condition(object, "Reconciling").filter(|working| working.holds) {
-        return Health::waiting(working.tell());
+        return Health::waiting(working.describe());
     }
     match condition(object, "Ready") {
-        Some(ready) if !ready.holds => Health::waiting(ready.tell()),
+        Some(ready) if !ready.holds => Health::waiting(ready.describe()),
         Some(_) => Health::Ready,
-        // A controller of Knoll's says something before it says that all is well.
-        None if group(object) == knoll_api::names::GROUP => Health::waiting("Its controller has not looked at it yet."),
+        // A controller of Knoll sets the condition when it first reconciles an object.
+        None if group(object) == knoll_api::names::GROUP => {
+            Health::waiting("Its controller has not reconciled it yet.")
+        }
         None => Health::Ready,
     }
 }
 
 /// A condition of an object.
-struct Said<'a> {
+struct ObjectCondition<'a> {
     type_: &'a str,
     status: &'a str,
     holds: bool,
@@ -75,8 +76,8 @@ struct Said<'a> {
     message: &'a str,
 }
 
-impl Said<'_> {
-    fn tell(&self) -> String {
+impl ObjectCondition<'_> {
+    fn describe(&self) -> String {
         let mut text = format!("{} is {}", self.type_, self.status);
         if !self.reason.is_empty() {
             text.push_str(&format!(" ({})", self.reason));
@@ -89,12 +90,12 @@ impl Said<'_> {
     }
 }
 
-fn condition<'a>(object: &'a Value, type_: &str) -> Option<Said<'a>> {
+fn condition<'a>(object: &'a Value, type_: &str) -> Option<ObjectCondition<'a>> {
     let all = object.pointer("/status/conditions")?.as_array()?;
     let found = all.iter().find(|condition| condition["type"] == type_)?;
     let text = |field: &str| found.get(field).and_then(Value::as_str).unwrap_or_default();
     let status = text("status");
-    Some(Said {
+    Some(ObjectCondition {
         type_: text("type"),
         status,
         holds: status == "True",

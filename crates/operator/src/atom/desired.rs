@@ -1,7 +1,7 @@
-//! What the spec of an Atom comes to: its version, its template and its inputs.
+//! Resolves the spec of an Atom to a revision: its version, its template and its inputs.
 //!
-//! *Guarantees.* Nothing is fetched again while nothing that an Atom refers to has changed, and no value of an input
-//! stays in memory.
+//! *Guarantees.* Nothing is fetched again while no object that the Atom refers to has changed. No value of an input stays
+//! in memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,9 +15,11 @@ use knoll_api::{
 };
 use knoll_core::{
     atom::{
-        Wanted, needs,
-        template::{self, Inputs},
+        Desired, needs,
+        template::{self, Inputs, sentence},
+        version::check_unchanged,
     },
+    identity::Subject,
     status::Cause,
 };
 use knoll_storage::{Lookup, Store, VariablesError};
@@ -26,41 +28,38 @@ use serde_json::Value;
 
 use crate::{context::Context, controller::Error, stack::inputs::version as version_of};
 
-/// What the objects are made of.
-pub struct Materials {
-    /// What is wanted.
-    pub wanted: Wanted,
-    /// The text of the template.
+/// A revision with the text and the values that it is made of. They are empty when the revision is unresolved.
+pub struct Resolved {
+    pub desired: Desired,
     pub template: String,
-    /// The values for it.
     pub inputs: Inputs,
 }
 
-/// What the spec of each Atom last came to, by the versions of all that it refers to.
+/// The last resolved revision of each Atom, with the resource versions of all objects that it was made of.
 #[derive(Debug, Default)]
-pub struct Memory {
-    known: Mutex<HashMap<ObjectRef<Atom>, (String, Wanted)>>,
+pub struct RevisionCache {
+    known: Mutex<HashMap<ObjectRef<Atom>, (String, Desired)>>,
 }
 
-impl Memory {
+impl RevisionCache {
     /// Forgets an Atom that is gone.
     pub fn forget(&self, atom: &Atom) {
         self.lock().remove(&ObjectRef::from_obj(atom));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectRef<Atom>, (String, Wanted)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectRef<Atom>, (String, Desired)>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Finds out what is wanted, from memory when nothing has changed.
-pub async fn find(context: &Context, atom: &Atom) -> Result<Wanted, Error> {
-    let namespace = atom.namespace().unwrap_or_default();
-    // An Atom that goes wants nothing any more.
+/// Finds the desired revision, in the cache when nothing has changed.
+pub async fn find(context: &Context, atom: &Subject<Atom>) -> Result<Desired, Error> {
+    let namespace = atom.namespace();
+    // An Atom that is being deleted needs no revision.
     if atom.metadata.deletion_timestamp.is_some() {
-        return Ok(unknown(reason::DELETING, "It is being deleted.".to_owned(), false));
+        return Ok(missing(reason::DELETING, "The Atom is being deleted.".to_owned(), false));
     }
-    let here = |found: Option<&str>| found == Some(namespace.as_str());
+    let here = |found: Option<&str>| found == Some(namespace);
     let stacks: Vec<Arc<Stack>> = context.caches.stacks.state_filter(|stack| here(stack.metadata.namespace.as_deref()));
     let atoms: Vec<Arc<Atom>> = context.caches.atoms.state_filter(|other| here(other.metadata.namespace.as_deref()));
     let stacks: Vec<&Stack> = stacks.iter().map(AsRef::as_ref).collect();
@@ -69,43 +68,35 @@ pub async fn find(context: &Context, atom: &Atom) -> Result<Wanted, Error> {
         return Ok(waiting);
     }
     let Some(version) = version(context, atom) else {
-        let message = format!(
-            "There is no AtomVersion `{}` in namespace `{namespace}`. Create it, or name another in spec.version.",
-            atom.spec.version
-        );
-        return Ok(unknown(reason::VERSION_NOT_FOUND, message, true));
+        return Ok(version_not_found(atom));
     };
-    let versions = versions(context, atom, &version, &namespace);
-    let known = context.wanted.lock().get(&ObjectRef::from_obj(atom)).cloned();
-    if let Some((_, wanted)) = known.filter(|(of, _)| *of == versions) {
-        return Ok(wanted);
+    let versions = versions(context, atom, &version);
+    let known = context.revisions.lock().get(&ObjectRef::from_obj(atom)).cloned();
+    if let Some((_, desired)) = known.filter(|(of, _)| *of == versions) {
+        return Ok(desired);
     }
-    let wanted = materials(context, atom).await?.wanted;
-    context.wanted.lock().insert(ObjectRef::from_obj(atom), (versions, wanted.clone()));
-    Ok(wanted)
+    let desired = resolve(context, atom).await?.desired;
+    context.revisions.lock().insert(ObjectRef::from_obj(atom), (versions, desired.clone()));
+    Ok(desired)
 }
 
-/// Fetches everything.
-pub async fn materials(context: &Context, atom: &Atom) -> Result<Materials, Error> {
-    let namespace = atom.namespace().unwrap_or_default();
-    let nothing = |wanted| Ok(Materials { wanted, template: String::new(), inputs: Inputs::new() });
+/// Resolves the spec, with a read of everything that it refers to.
+pub async fn resolve(context: &Context, atom: &Subject<Atom>) -> Result<Resolved, Error> {
+    let namespace = atom.namespace();
+    let unresolved = |desired| Ok(Resolved { desired, template: String::new(), inputs: Inputs::new() });
     let Some(version) = version(context, atom) else {
-        return nothing(unknown(reason::VERSION_NOT_FOUND, "Its version is gone.".to_owned(), true));
+        return unresolved(version_not_found(atom));
     };
     let store = Store::new(context.client.clone());
-    let mut lookup = Lookup::new(&context.client, &store, &namespace);
-    let template = match text(&mut lookup, &version).await? {
+    let mut lookup = Lookup::new(&context.client, &store, namespace);
+    let template = match template_text(&mut lookup, &version).await? {
         Ok(template) => template,
-        Err(cause) => return nothing(Wanted::Unknown { cause, stuck: true }),
+        Err(cause) => return unresolved(Desired::Unresolved { cause, stalled: true }),
     };
-    let digest = needs::template_digest(&template);
-    let first = version.status.as_ref().and_then(|status| status.digest.as_ref());
-    if first.is_some_and(|first| *first != digest) {
-        let message = format!(
-            "The template of AtomVersion `{}` has changed since it was first used. A version never changes: create another one and name it in spec.version.",
-            version.name_any()
-        );
-        return nothing(unknown(reason::TEMPLATE_INVALID, message, true));
+    let digest = template::digest(&template);
+    let first = version.status.as_ref().and_then(|status| status.digest.as_deref());
+    if let Err(cause) = check_unchanged(first, &digest) {
+        return unresolved(Desired::Unresolved { cause, stalled: true });
     }
     let mut inputs = Inputs::new();
     for input in &atom.spec.inputs {
@@ -124,26 +115,26 @@ pub async fn materials(context: &Context, atom: &Atom) -> Result<Materials, Erro
         let value = match value {
             Ok(value) => value,
             Err(VariablesError::Api(error)) => return Err(Error::api("cannot read the inputs of an Atom")(error)),
-            Err(error) => return nothing(unknown(reason::INPUTS_FAILED, sentence(&error.to_string()), true)),
+            Err(error) => return unresolved(missing(reason::INPUTS_FAILED, sentence(&error.to_string()), true)),
         };
         match template::typed(&input.name, value, input.type_) {
             Ok(value) => inputs.insert(input.name.clone(), value),
-            Err(error) => return nothing(unknown(reason::INPUTS_FAILED, sentence(&error.to_string()), true)),
+            Err(error) => return unresolved(missing(reason::INPUTS_FAILED, sentence(&error.to_string()), true)),
         };
     }
     let stacks: BTreeMap<String, String> = needs::stacks(atom)
         .into_iter()
         .filter_map(|name| {
-            let stack = context.caches.stacks.get(&ObjectRef::new(name).within(&namespace))?;
+            let stack = context.caches.stacks.get(&ObjectRef::new(name).within(namespace))?;
             Some((name.to_owned(), stack.status.as_ref()?.revision.clone()?))
         })
         .collect();
-    let wanted = Wanted::Known(needs::revision(atom, &digest, &inputs, stacks));
-    Ok(Materials { wanted, template, inputs })
+    let desired = Desired::Revision(needs::revision(atom, &digest, &inputs, stacks));
+    Ok(Resolved { desired, template, inputs })
 }
 
-/// The text of a version's template, or why there is none.
-pub async fn text(lookup: &mut Lookup<'_>, version: &AtomVersion) -> Result<Result<String, Cause>, Error> {
+/// The text of a version's template, or why it cannot be read.
+pub async fn template_text(lookup: &mut Lookup<'_>, version: &AtomVersion) -> Result<Result<String, Cause>, Error> {
     if let Some(template) = &version.spec.template {
         return Ok(Ok(template.clone()));
     }
@@ -172,14 +163,15 @@ pub fn references(context: &Context, atom: &Atom) -> (BTreeSet<String>, BTreeSet
     (secrets, config_maps)
 }
 
+/// The AtomVersion that the spec names.
 fn version(context: &Context, atom: &Atom) -> Option<Arc<AtomVersion>> {
     let namespace = atom.namespace().unwrap_or_default();
     context.caches.atom_versions.get(&ObjectRef::new(&atom.spec.version).within(&namespace))
 }
 
-/// Everything that the wish depends on, by its version.
-fn versions(context: &Context, atom: &Atom, version: &AtomVersion, namespace: &str) -> String {
-    let caches = &context.caches;
+/// The versions of all objects that the revision is made of.
+fn versions(context: &Context, atom: &Subject<Atom>, version: &AtomVersion) -> String {
+    let (caches, namespace) = (&context.caches, atom.namespace());
     let (secrets, config_maps) = references(context, atom);
     let digest = version.status.as_ref().and_then(|status| status.digest.clone());
     let mut all = vec![format!(
@@ -203,13 +195,15 @@ fn versions(context: &Context, atom: &Atom, version: &AtomVersion, namespace: &s
     all.join("\n")
 }
 
-fn unknown(reason: &str, message: String, stuck: bool) -> Wanted {
-    Wanted::Unknown { cause: Cause::new(reason, message), stuck }
+fn version_not_found(atom: &Subject<Atom>) -> Desired {
+    let message = format!(
+        "There is no AtomVersion `{}` in namespace `{}`. Create it, or name another one in spec.version.",
+        atom.spec.version,
+        atom.namespace()
+    );
+    missing(reason::VERSION_NOT_FOUND, message, true)
 }
 
-/// A message of an error as a sentence.
-pub fn sentence(message: &str) -> String {
-    let mut letters = message.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str().trim_end_matches('.'))
+fn missing(reason: &str, message: String, stalled: bool) -> Desired {
+    Desired::Unresolved { cause: Cause::new(reason, message), stalled }
 }

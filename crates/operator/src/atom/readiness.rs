@@ -1,4 +1,4 @@
-//! Sees whether the objects of an Atom are ready, and what keeps those that are not.
+//! Checks whether the objects of an Atom are ready, and finds out why those that are not are not.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use knoll_api::{
     atom::{AtomObject, ObjectKey},
 };
 use knoll_core::{
-    atom::{Outcome, waves::Wave},
+    atom::{ActionError, AtomOutcome, waves::Wave},
     readiness::{self, Health},
 };
 use kube::{
@@ -17,33 +17,33 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::objects::{Halt, Objects};
+use super::objects::Objects;
 use crate::context::Context;
 
-/// Of how many workloads the pods are looked at.
+/// The number of workloads whose pods are inspected.
 const WORKLOADS: usize = 10;
 
-/// What a kubelet says in place of a log that is gone.
+/// The text of a kubelet in place of a log that is gone.
 const NO_LOG: &str = "unable to retrieve container logs";
 
-/// The longest line of a log that a message has.
+/// The longest log line in a message, in bytes.
 const LINE: usize = 200;
 
-/// The longest message about an object.
+/// The longest message about an object, in bytes.
 const MESSAGE: usize = 1024;
 
-/// Looks at all objects.
-pub(super) async fn run(context: &Context, atom: &Atom, objects: &Objects<'_>) -> Result<Outcome, Halt> {
+pub(super) async fn run(context: &Context, atom: &Atom) -> Result<AtomOutcome, ActionError> {
+    let objects = &Objects::of(atom, &context.client, &context.kinds)?;
     let status = atom.status.clone().unwrap_or_default();
     let keys: Vec<ObjectKey> = status.objects.iter().map(|object| object.object.clone()).collect();
     let now = current(context, atom, objects, &keys).await?;
     let mut failed = None;
-    let mut asked = 0;
-    let mut seen = Vec::new();
+    let mut inspected = 0;
+    let mut checked = Vec::new();
     for known in status.objects {
         let Some(object) = now.get(&known.object) else {
-            let message = Some("It is not there; somebody has deleted it.".to_owned());
-            seen.push(AtomObject { ready: false, message, ..known });
+            let message = Some("It does not exist any more.".to_owned());
+            checked.push(AtomObject { ready: false, message, ..known });
             continue;
         };
         let health = readiness::health(object);
@@ -51,10 +51,10 @@ pub(super) async fn run(context: &Context, atom: &Atom, objects: &Objects<'_>) -
             Health::Ready => (true, None),
             Health::Waiting(why) | Health::Failed(why) => (false, Some(why.clone())),
         };
-        if !ready && Wave::of(&known.object) == Wave::Workloads && asked < WORKLOADS {
-            asked += 1;
-            if let Some(trouble) = of_pods(objects, &known.object, object).await {
-                message = Some(format!("{} {trouble}", message.unwrap_or_default()));
+        if !ready && Wave::of(&known.object) == Wave::Workloads && inspected < WORKLOADS {
+            inspected += 1;
+            if let Some(problem) = pod_problem(objects, &known.object, object).await {
+                message = Some(format!("{} {problem}", message.unwrap_or_default()));
             }
         }
         let message = message.map(|message| cut(&message, MESSAGE));
@@ -62,26 +62,26 @@ pub(super) async fn run(context: &Context, atom: &Atom, objects: &Objects<'_>) -
             failed.get_or_insert_with(|| format!("`{}`: {}", known.object, message.clone().unwrap_or_default()));
         }
         let uid = object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
-        seen.push(AtomObject { object: known.object, uid, ready, message });
+        checked.push(AtomObject { object: known.object, uid, ready, message });
     }
-    Ok(Outcome::Seen { objects: seen, failed })
+    Ok(AtomOutcome::ReadinessChecked { objects: checked, failed })
 }
 
-/// The objects as they are: from the watches when those have them all, else asked for.
-pub(super) async fn current(
+/// The objects as they are: from the watches if those have all of them, else from the API server.
+async fn current(
     context: &Context,
     atom: &Atom,
     objects: &Objects<'_>,
     keys: &[ObjectKey],
-) -> Result<HashMap<ObjectKey, Value>, Halt> {
+) -> Result<HashMap<ObjectKey, Value>, ActionError> {
     match context.watches.read(atom, objects, keys).await {
         Some(found) => Ok(found),
         None => Ok(objects.fetch(keys).await?),
     }
 }
 
-/// What the pods of a workload say.
-async fn of_pods(objects: &Objects<'_>, key: &ObjectKey, workload: &Value) -> Option<String> {
+/// What is wrong with the pods of a workload.
+async fn pod_problem(objects: &Objects<'_>, key: &ObjectKey, workload: &Value) -> Option<String> {
     let selector = match key.kind.as_str() {
         "Job" => format!("batch.kubernetes.io/job-name={}", key.name),
         "Pod" => return None,
@@ -92,22 +92,22 @@ async fn of_pods(objects: &Objects<'_>, key: &ObjectKey, workload: &Value) -> Op
         }
     };
     let api: Api<Pod> = Api::namespaced(objects.client().clone(), key.namespace.as_deref()?);
-    // Whoever may not read pods does without.
+    // The message does without pods that the account may not read.
     let pods = api.list(&ListParams::default().labels(&selector).limit(100)).await.ok()?;
     let pods: Vec<Value> = pods.items.iter().filter_map(|pod| serde_json::to_value(pod).ok()).collect();
-    let trouble = readiness::trouble(&pods)?;
-    let line = match &trouble.log_of {
+    let problem = readiness::pod_problem(&pods)?;
+    let line = match &problem.log_of {
         Some((pod, container)) => last_line(&api, pod, container).await,
         None => None,
     };
     Some(match line {
-        Some(line) => format!("{} Its last words: {}", trouble.message, cut(&line, LINE)),
-        None => trouble.message,
+        Some(line) => format!("{} Last log line: {}", problem.message, cut(&line, LINE)),
+        None => problem.message,
     })
 }
 
 async fn last_line(api: &Api<Pod>, pod: &str, container: &str) -> Option<String> {
-    // A container that waits to be started again shows what it last printed; one that runs again may not have yet.
+    // The log of a container that has just been restarted may still be empty; then its previous log is read.
     for previous in [false, true] {
         let params =
             LogParams { container: Some(container.to_owned()), previous, tail_lines: Some(1), ..LogParams::default() };
@@ -121,6 +121,5 @@ async fn last_line(api: &Api<Pod>, pod: &str, container: &str) -> Option<String>
 }
 
 fn cut(text: &str, most: usize) -> String {
-    let end = (0..=most.min(text.len())).rfind(|end| text.is_char_boundary(*end)).unwrap_or_default();
-    text[..end].to_owned()
+    text[..text.floor_char_boundary(most)].to_owned()
 }

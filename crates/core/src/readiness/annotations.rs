@@ -1,4 +1,4 @@
-//! What an object says itself that makes it ready: conditions, and an expression.
+//! The annotations that say when an object is ready: conditions, and a CEL expression.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,31 +8,29 @@ use serde_json::Value;
 
 use super::{Health, condition};
 
-/// The longest expression.
+/// The longest expression, in bytes.
 const LONGEST: usize = 4096;
 
-/// What is wrong with such an annotation.
+/// Why an annotation is not valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// It is no list of conditions.
+pub enum ReadinessError {
     #[error(
         "the annotation {CONDITIONS} is `{0}`; write Type=Status or Type=Status/Reason, with commas between several"
     )]
     Conditions(String),
-    /// It is no expression.
     #[error(
-        "the annotation {READY_WHEN} is no CEL expression: {0}; write one on `self`, such as self.status.phase == 'Done'"
+        "the annotation {READY_WHEN} is not a CEL expression: {0}; write one on `self`, such as self.status.phase == 'Done'"
     )]
     Expression(String),
 }
 
-/// Whether what an object asks for can be understood.
+/// Checks the annotations of an object.
 ///
 /// # Errors
-/// When it cannot.
-pub fn check(object: &Value) -> Result<(), Error> {
+/// When one of them is not valid.
+pub fn check(object: &Value) -> Result<(), ReadinessError> {
     if let Some(text) = annotation(object, CONDITIONS) {
-        wanted(text)?;
+        required(text)?;
     }
     if let Some(text) = annotation(object, READY_WHEN) {
         compiled(text)?;
@@ -40,7 +38,7 @@ pub fn check(object: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// How an object is by what it asks for; none when it asks for nothing.
+/// The health of an object by its annotations; none when it has none.
 pub(super) fn health(object: &Value) -> Option<Health> {
     let (conditions, expression) = (annotation(object, CONDITIONS), annotation(object, READY_WHEN));
     if conditions.is_none() && expression.is_none() {
@@ -53,16 +51,16 @@ pub(super) fn health(object: &Value) -> Option<Health> {
     Some(expression.map_or(Health::Ready, |text| by_expression(object, text)))
 }
 
-struct Wish<'a> {
+struct Required<'a> {
     type_: &'a str,
     status: &'a str,
     reason: Option<&'a str>,
 }
 
-fn wanted(text: &str) -> Result<Vec<Wish<'_>>, Error> {
-    let wrong = || Error::Conditions(text.to_owned());
+fn required(text: &str) -> Result<Vec<Required<'_>>, ReadinessError> {
+    let wrong = || ReadinessError::Conditions(text.to_owned());
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let wishes = parts.map(|part| {
+    let all = parts.map(|part| {
         let (type_, rest) = part.split_once('=').ok_or_else(wrong)?;
         let (status, reason) = match rest.split_once('/') {
             Some((status, reason)) => (status, Some(reason.trim())),
@@ -70,32 +68,36 @@ fn wanted(text: &str) -> Result<Vec<Wish<'_>>, Error> {
         };
         let (type_, status) = (type_.trim(), status.trim());
         let known = matches!(status, "True" | "False" | "Unknown");
-        if type_.is_empty() || !known || reason == Some("") { Err(wrong()) } else { Ok(Wish { type_, status, reason }) }
+        if type_.is_empty() || !known || reason == Some("") {
+            Err(wrong())
+        } else {
+            Ok(Required { type_, status, reason })
+        }
     });
-    let wishes: Vec<_> = wishes.collect::<Result<_, _>>()?;
-    if wishes.is_empty() { Err(wrong()) } else { Ok(wishes) }
+    let all: Vec<_> = all.collect::<Result<_, _>>()?;
+    if all.is_empty() { Err(wrong()) } else { Ok(all) }
 }
 
 fn by_conditions(object: &Value, text: &str) -> Health {
-    let wishes = match wanted(text) {
-        Ok(wishes) => wishes,
+    let required = match required(text) {
+        Ok(required) => required,
         Err(error) => return Health::Failed(format!("{error}.")),
     };
-    for wish in wishes {
-        match condition(object, wish.type_) {
-            Some(said) if said.status == wish.status && wish.reason.is_none_or(|reason| reason == said.reason) => {}
-            Some(said) => return Health::waiting(said.tell()),
-            None => return Health::waiting(format!("It has no condition {} yet.", wish.type_)),
+    for one in required {
+        match condition(object, one.type_) {
+            Some(found) if found.status == one.status && one.reason.is_none_or(|reason| reason == found.reason) => {}
+            Some(found) => return Health::waiting(found.describe()),
+            None => return Health::waiting(format!("It has no condition {} yet.", one.type_)),
         }
     }
     Health::Ready
 }
 
-fn compiled(text: &str) -> Result<Program, Error> {
+fn compiled(text: &str) -> Result<Program, ReadinessError> {
     if text.len() > LONGEST {
-        return Err(Error::Expression(format!("it is longer than {LONGEST} bytes")));
+        return Err(ReadinessError::Expression(format!("it is longer than {LONGEST} bytes")));
     }
-    Program::compile(text).map_err(|error| Error::Expression(error.to_string().trim().replace('\n', " ")))
+    Program::compile(text).map_err(|error| ReadinessError::Expression(error.to_string().trim().replace('\n', " ")))
 }
 
 fn by_expression(object: &Value, text: &str) -> Health {
@@ -109,12 +111,12 @@ fn by_expression(object: &Value, text: &str) -> Health {
         Ok(cel::Value::Bool(true)) => Health::Ready,
         Ok(cel::Value::Bool(false)) => Health::waiting(format!("`{text}` is not true yet.")),
         Ok(_) => Health::Failed(format!("`{text}` is neither true nor false.")),
-        // What the expression needs may come.
-        Err(error) => Health::waiting(format!("`{text}` cannot be told yet: {error}.")),
+        // The fields that the expression reads may be set later.
+        Err(error) => Health::waiting(format!("`{text}` cannot be evaluated yet: {error}.")),
     }
 }
 
-/// JSON as CEL has it: whole numbers are `int`, as literals are.
+/// JSON as a CEL value. Whole numbers are `int`, as literals are.
 fn to_cel(value: &Value) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,
