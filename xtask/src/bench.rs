@@ -11,8 +11,8 @@ use crate::cluster::{ApiServer, Place, Up, node_possible};
 use crate::image;
 use crate::progress::{phase, status};
 use crate::real;
+use crate::tools;
 
-/// What to measure.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -21,43 +21,43 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// The embedded API server beside kube-apiserver with etcd
+    /// Compare the embedded API server with kube-apiserver and etcd
     Api {
-        /// What `knoll-bench api` is told, such as `--rounds 5`
+        /// Arguments for `knoll-bench api`, such as `--rounds 5`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
-    /// Many Stacks: created at once with real terraform, and settled
+    /// Measure many Stacks: created at once with real terraform, and idle
     Stacks {
-        /// What `knoll-bench stacks` is told, such as `--settled 5000`
+        /// Arguments for `knoll-bench stacks`, such as `--settled 5000`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
-    /// `kubectl apply --server-side` beside an Atom on the embedded cluster and on a real one
+    /// Compare an Atom with `kubectl apply --server-side`, on the embedded cluster and on a real one
     Atom {
-        /// Leaves the real cluster out
+        /// Leave out the real cluster
         #[arg(long)]
         embedded: bool,
-        /// What `knoll-bench atom` is told, such as `--objects 1000`
+        /// Arguments for `knoll-bench atom`, such as `--objects 1000`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
-    /// Bare terraform beside a Run on the embedded cluster and on a real one
+    /// Compare a Run with bare terraform, on the embedded cluster and on a real one
     Run {
-        /// Leaves the real cluster out
+        /// Leave out the real cluster
         #[arg(long)]
         embedded: bool,
-        /// Installs Knoll without `--image-volumes`
+        /// Install Knoll without `--image-volumes`
         #[arg(long)]
         no_image_volumes: bool,
-        /// What `knoll-bench run` is told, such as `--rounds 5`
+        /// Arguments for `knoll-bench run`, such as `--rounds 5`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
 }
 
-/// Measures.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    tools::for_tests()?;
     // The program of the image is the one that is measured everywhere.
     let built =
         phase("building knoll and its benchmarks", || image::build_release(&["knoll", "knoll-runner", "knoll-bench"]))?;
@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn on_both(built: &Path, what: &str, embedded_only: bool, flags: &[&str], rest: &[String]) -> anyhow::Result<()> {
     let mut bench = Command::new(built.join("knoll-bench"));
     bench.arg(what);
-    let possible = if embedded_only { Err("it was left out".to_owned()) } else { node_possible() };
+    let possible = if embedded_only { Err("`--embedded` was given".to_owned()) } else { node_possible() };
     match possible {
         Err(why) => println!("==> NOT MEASURED: the real cluster: {why}"),
         Ok(()) => {

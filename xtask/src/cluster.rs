@@ -5,7 +5,6 @@
 
 mod assets;
 mod control;
-mod gomod;
 mod mounts;
 mod network;
 mod node;
@@ -20,6 +19,7 @@ mod runtime;
 mod shims;
 mod show;
 mod traces;
+mod version;
 
 use std::fs;
 use std::process::Command;
@@ -28,65 +28,62 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Subcommand;
 
-use gomod::KubeVersion;
 use process::Ensured;
 use ready::Kubectl;
 use record::Record;
 
-pub use assets::GoSource;
-pub use gomod::program as go_mod_of_program;
+pub use assets::{build as build_binaries, home as kube_home, possible as control_plane_possible};
 pub use packages::{Tools, busybox, node_possible};
-pub use place::{DEFAULT_NAME, Place, lock, user_cache};
+pub use place::{DEFAULT_NAME, Place, lock, user_cache, write};
 pub use show::status;
+pub use version::KubeVersion;
 
 /// The version of Kubernetes when none is asked for.
-const KUBE_VERSION: &str = "1.34.4";
+pub const KUBE_VERSION: &str = "1.34.4";
 
-/// What to do with a cluster.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
     action: Action,
-    /// The cluster, when there are several [default: default]
+    /// The name of the cluster [default: default]
     #[arg(long, global = true)]
     name: Option<String>,
 }
 
 #[derive(Subcommand)]
 enum Action {
-    /// Starts the cluster, or what of it does not run
+    /// Start the cluster, or the processes of it that do not run
     Up {
-        /// With a node that runs pods (needs Linux and root)
+        /// Add a node that runs pods (needs Linux and root)
         #[arg(long)]
         node: bool,
-        /// The version of Kubernetes [default: 1.34.4, or what the cluster was made with]
+        /// The version of Kubernetes [default: 1.34.4, or the version that the cluster was created with]
         #[arg(long)]
         kube_version: Option<String>,
     },
-    /// Ends the cluster; its data stays for the next `up`
+    /// Stop the cluster and keep its data for the next `up`
     Down {
-        /// Removes its data too
+        /// Remove its data too
         #[arg(long)]
         delete: bool,
     },
-    /// Shows the cluster's processes
+    /// Show the processes of the cluster
     Status,
-    /// Shows the log of one of the cluster's processes, or `audit`
+    /// Show the log of a process of the cluster, or `audit`
     Logs {
         /// The process, as `status` names it
         process: String,
-        /// Goes on showing what is added
+        /// Follow the log
         #[arg(short, long)]
         follow: bool,
     },
-    /// Prints what a shell needs to use the cluster: `eval "$(cargo xtask cluster env)"`
+    /// Print shell commands that select the cluster: `eval "$(cargo xtask cluster env)"`
     Env,
-    /// Becomes a program of the cluster
+    /// Become a program of the cluster
     #[command(hide = true)]
     Become(process::BecomeArguments),
 }
 
-/// Does it.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Action::Become(arguments) = &arguments.action {
         return process::become_program(arguments);
@@ -120,7 +117,7 @@ impl Up {
     /// Brings the cluster to life; does nothing when it lives.
     pub fn run(&self, place: &Place) -> anyhow::Result<()> {
         let begun = Instant::now();
-        // What cannot be done is said before anything is built for minutes.
+        // An impossible request fails before anything is built for minutes.
         if self.node {
             node_possible().map_err(anyhow::Error::msg)?;
         }
@@ -195,7 +192,6 @@ pub struct ApiServer {
     place: Place,
     /// How long both took to start.
     pub start: Duration,
-    /// Their processes.
     pub processes: Vec<i32>,
 }
 
@@ -225,7 +221,6 @@ impl ApiServer {
         Ok(server)
     }
 
-    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> std::path::PathBuf {
         self.place.kubeconfig()
     }
@@ -321,8 +316,8 @@ impl Runtime {
         let import = self.command(&["images", "import", "--snapshotter", snapshotter]).arg(archive).output();
         let import = import.context("cannot start ctr")?;
         if !import.status.success() {
-            let said = String::from_utf8_lossy(&import.stderr);
-            bail!("cannot load {} into the node: {}", archive.display(), said.trim());
+            let message = String::from_utf8_lossy(&import.stderr);
+            bail!("cannot load {} into the node: {}", archive.display(), message.trim());
         }
         Ok(())
     }
@@ -343,7 +338,6 @@ impl Runtime {
     }
 }
 
-/// Ends the cluster.
 pub fn down(place: &Place, delete: bool) -> anyhow::Result<()> {
     if !place.folder.is_dir() {
         println!("There is no cluster in {}", place.folder.display());

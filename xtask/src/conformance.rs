@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: the embedded API server is held to a real one.
+//! `cargo xtask conformance`: compares the embedded API server with kube-apiserver.
 
 use std::process::Command;
 
@@ -6,25 +6,24 @@ use crate::build::{building, folder};
 use crate::cluster::{Place, Up, down};
 use crate::progress::{phase, status};
 
-/// The cluster that is compared with: one of its own, so that nothing but the suite writes to it.
+/// The name of the real cluster. It is used for nothing else, so only the suite writes to it.
 const NAME: &str = "conformance";
 
-/// What `knoll-conformance` is told, such as `--only 'deletion*'`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// What `knoll-conformance` is told, such as `--only 'deletion*'`
+    /// Arguments for `knoll-conformance`, such as `--only 'deletion*'`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub rest: Vec<String>,
 }
 
-/// Builds the suite and runs it, with these words.
+/// Builds the suite and runs it with these arguments.
 pub fn run(rest: &[String]) -> anyhow::Result<()> {
     phase("building the suite", || status(building("build")?.args(["--workspace", "--bin", "knoll-conformance"])))?;
     let place = Place::of(Some(NAME))?;
-    // What an earlier suite left behind is no part of this one.
+    // Objects of an earlier run would change the answers.
     phase("starting a control plane", || {
         down(&place, true)?;
-        // The embedded server that is compared has no node, so nobody places a pod there either.
+        // The embedded server runs without a node, and schedules no pods.
         Up { unscheduled: true, ..Up::default() }.run(&place)
     })?;
     let compared = phase("comparing the embedded API server with kube-apiserver", || {

@@ -3,7 +3,6 @@
 pub mod archive;
 mod contents;
 pub mod elf;
-mod tofu;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,31 +12,25 @@ use anyhow::{Context, bail};
 
 use crate::build;
 use crate::cluster::{self, Place, Runtime};
-use crate::needs;
 use crate::progress::{phase, status};
+use crate::tools::{self, tofu};
 
 use archive::Image;
 
 /// The image of a shell with its tools, for tests.
 const BOX_IMAGE: &str = "knoll/box:1";
 
-/// Which images, and where they go.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Also the image of OpenTofu, which is built from source once (3 minutes)
+    /// Also build the image of OpenTofu (it is downloaded, or built with Go, once)
     #[arg(long)]
     tofu: bool,
-    /// Fails when there is no node to load the images into; without it they are loaded if a node runs
+    /// Fail if no node runs. Without this flag the images are loaded only if a node runs
     #[arg(long)]
     load: bool,
-    /// The cluster whose node gets the images [default: default]
+    /// The name of the cluster whose node gets the images [default: default]
     #[arg(long)]
     name: Option<String>,
-}
-
-/// Where OpenTofu is, if it was built before: tests that need it are told.
-pub fn tofu() -> Option<String> {
-    tofu::built().ok().flatten().map(|path| path.to_string_lossy().into_owned())
 }
 
 /// Loads images with the programs in this folder, which are built already, into a node.
@@ -70,15 +63,15 @@ fn make(arguments: &Arguments, built: Option<&Path>) -> anyhow::Result<()> {
         })
     };
     publish(&contents::shell(BOX_IMAGE, &busybox)?)?;
-    match needs::find("terraform") {
+    match tools::find("terraform") {
         Some(terraform) => {
             elf::check_static(&terraform)?;
-            let name = format!("hashicorp/terraform:{}", version_of_terraform(&terraform)?);
+            let name = format!("hashicorp/terraform:{}", terraform_version()?);
             publish(&contents::tool(&name, &terraform, &busybox)?)?;
         }
         None => println!("`terraform` is not on the PATH: its image is left out"),
     }
-    if arguments.tofu || tofu::built()?.is_some() {
+    if arguments.tofu || tofu::cached()?.is_some() {
         let name = format!("opentofu/opentofu:{}", tofu::VERSION);
         publish(&contents::tool(&name, &tofu::ensure()?, &busybox)?)?;
     }
@@ -113,8 +106,9 @@ pub fn build_release(packages: &[&str]) -> anyhow::Result<PathBuf> {
     build::folder("release")
 }
 
-fn version_of_terraform(terraform: &Path) -> anyhow::Result<String> {
-    let output = Command::new(terraform)
+/// The version of the `terraform` on the PATH.
+pub fn terraform_version() -> anyhow::Result<String> {
+    let output = Command::new("terraform")
         .args(["version", "-json"])
         // Otherwise it asks its makers for a newer one.
         .env("CHECKPOINT_DISABLE", "1")

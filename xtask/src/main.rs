@@ -4,13 +4,15 @@ mod bench;
 mod build;
 mod cluster;
 mod conformance;
+mod deny;
+mod go;
 mod image;
-mod needs;
 mod progress;
 mod real;
 mod suite;
 mod test;
 mod tidy;
+mod tools;
 
 use clap::{Parser, Subcommand};
 
@@ -24,23 +26,23 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Builds Knoll and shows its main job on the embedded cluster
+    /// Build Knoll and show the life of a Stack on an embedded cluster
     Demo,
-    /// Builds everything and runs every check and test
+    /// Run every check and every test
     Test(test::Arguments),
-    /// Writes the files that are made from the code: deploy/crds/*.yaml
+    /// Write the files that are generated from the code: deploy/
     Generate {
-        /// Changes nothing and fails when a file is not what the code says
+        /// Write nothing, and fail if a file is not current
         #[arg(long)]
         check: bool,
     },
-    /// Measures, and prints a table
+    /// Run a benchmark and print a table
     Bench(bench::Arguments),
-    /// Compares the embedded API server with kube-apiserver, request by request
+    /// Compare the embedded API server with kube-apiserver, request by request
     Conformance(conformance::Arguments),
-    /// A real Kubernetes on this machine
+    /// Run a real Kubernetes on this machine
     Cluster(cluster::Arguments),
-    /// Builds the images that Knoll runs from, and loads them into the cluster's node
+    /// Build the container images of Knoll and load them into the node of the cluster
     Image(image::Arguments),
 }
 
@@ -65,7 +67,7 @@ fn main() -> std::process::ExitCode {
 
 /// The demo is an example of the `knoll` crate, so that its dependencies are built once.
 fn demo() -> anyhow::Result<()> {
-    let tool = needs::terraform()?;
+    let tool = tools::for_demo()?;
     progress::phase("building knoll", || {
         progress::status(build::building("build")?.args(["--package", "knoll", "--bin", "knoll", "--example", "demo"]))
     })?;

@@ -12,7 +12,7 @@ pub fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Does a piece of work and says how long it took.
+/// Does a piece of work and prints how long it took.
 pub fn phase<T>(title: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     println!("==> {title}");
     let begun = Instant::now();
@@ -37,14 +37,14 @@ pub fn status(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The cargo that runs this task, in the repository. It must not see what cargo told *this* program about its package:
-/// build scripts that look at it would run again each time.
+/// The cargo that runs this task, in the repository. It must not inherit the variables that cargo set for
+/// *this* program: build scripts that read them would run again each time.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
-        let told =
+        let from_cargo =
             name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
-        if told {
+        if from_cargo {
             command.env_remove(name);
         }
     }

@@ -9,70 +9,76 @@ use crate::build;
 use crate::cluster::{self, Place, Up, down, node_possible};
 use crate::image;
 use crate::progress::{phase, status};
-use crate::suite::{self, Program};
+use crate::suite::{self, TestProgram};
 
 /// The programs that run on any cluster: those of the package `e2e`, and these.
 const PROGRAMS: [&str; 7] =
     ["cli attach", "cli files", "cli kills", "cli promises", "cli roles", "cli runs", "cli steps"];
-/// Those of them that end the operator, which all of them share.
+/// Programs that kill the operator. They run alone, because all programs share it.
 const ALONE: [&str; 2] = ["cli kills", "e2e crash"];
-/// What they leave to the embedded cluster.
+/// Tests in these programs that run on the embedded cluster only.
 const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
 
-/// Those that run again where pods take the runner from an image volume.
+/// Programs that run again with the runner in an image volume.
 const AGAIN: [&str; 2] = ["cli steps", "e2e thin_path"];
-/// The cluster has image volumes, and Runs start sooner with them.
+/// The flag of `knoll install` for image volumes, which make Runs start sooner.
 pub const IMAGE_VOLUMES: [&str; 1] = ["--image-volumes"];
 
-/// A node on two cores has enough to do with two.
+/// Programs that run at once. Two keep a node on two cores busy.
 const LANES: usize = 2;
 
-/// Runs them, or says that nothing can run them here; how many have passed. A machine for CI must be able to.
-pub fn run(programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<usize> {
+/// Runs the tests on a real cluster, where this machine can have one, and returns how many passed.
+pub fn run(programs: &[TestProgram], settings: &[(&str, &str)]) -> anyhow::Result<usize> {
     let runs_anywhere = |name: &str| name.starts_with("e2e ") && name != "e2e (lib)" || PROGRAMS.contains(&name);
-    let programs: Vec<Program> = programs.iter().filter(|program| runs_anywhere(&program.name)).cloned().collect();
+    let programs: Vec<TestProgram> = programs.iter().filter(|program| runs_anywhere(&program.name)).cloned().collect();
     if let Err(why) = node_possible() {
         let count = suite::count(&programs, &WITHOUT)?;
-        if std::env::var("CI").is_ok_and(|ci| ci == "true") {
-            bail!("{count} tests need a real cluster, and CI must run them: {why}");
-        }
-        println!("==> NOT RUN: {count} tests on a real cluster: {why}");
+        not_run(&format!("{count} tests on a real cluster"), &why)?;
         return Ok(0);
     }
     let place = Place::of(None)?;
     let ran = place.kubeconfig().exists();
     phase("starting a real cluster with a node", || Up { node: true, ..Up::default() }.run(&place))?;
     let tested = on(&place, &programs, settings);
-    // A cluster that was there before is somebody's.
+    // A cluster that ran before belongs to the user.
     if !ran {
         down(&place, true)?;
     }
     tested
 }
 
-fn on(place: &Place, programs: &[Program], settings: &[(&str, &str)]) -> anyhow::Result<usize> {
+/// Reports tests that cannot run on this machine. CI must run them.
+pub fn not_run(tests: &str, why: &str) -> anyhow::Result<()> {
+    if std::env::var("CI").is_ok_and(|ci| ci == "true") {
+        bail!("CI must run {tests}: {why}");
+    }
+    println!("==> NOT RUN: {tests}: {why}");
+    Ok(())
+}
+
+fn on(place: &Place, programs: &[TestProgram], settings: &[(&str, &str)]) -> anyhow::Result<usize> {
     let built = build::folder("debug")?;
     phase("loading images", || image::load_built(place, &built))?;
     install(&built.join("knoll"), place, &[])?;
     let kubeconfig = place.kubeconfig();
     let kubeconfig = kubeconfig.to_string_lossy();
     let settings = [settings, &[("KNOLL_E2E", "real"), ("KNOLL_E2E_KUBECONFIG", &kubeconfig)]].concat();
-    let run = |lanes, programs: &[Program]| {
-        suite::run_in(lanes, programs, &settings, &WITHOUT, &|| look_around(place, &kubeconfig))
+    let run = |lanes, programs: &[TestProgram]| {
+        suite::run_in(lanes, programs, &settings, &WITHOUT, &|| diagnose(place, &kubeconfig))
     };
     let passed = phase("tests on the real cluster", || {
-        let (alone, beside): (Vec<Program>, Vec<Program>) =
+        let (alone, beside): (Vec<TestProgram>, Vec<TestProgram>) =
             programs.iter().cloned().partition(|program| ALONE.contains(&program.name.as_str()));
         Ok(run(LANES, &beside)? + run(1, &alone)?)
     })?;
     install(&built.join("knoll"), place, &IMAGE_VOLUMES)?;
-    let again: Vec<Program> =
+    let again: Vec<TestProgram> =
         programs.iter().filter(|program| AGAIN.contains(&program.name.as_str())).cloned().collect();
     Ok(passed + phase("tests with image volumes", || run(LANES, &again))?)
 }
 
-/// Shows what a person would look at first when a test has failed: whether all of the cluster runs, and the operator.
-fn look_around(place: &Place, kubeconfig: &str) {
+/// Prints the state of the cluster and of the operator after a test has failed.
+fn diagnose(place: &Place, kubeconfig: &str) {
     let _ = cluster::status(place);
     let system = ["--namespace", "knoll-system"];
     let questions: [&[&str]; 4] = [
@@ -85,17 +91,22 @@ fn look_around(place: &Place, kubeconfig: &str) {
         println!("$ kubectl {}", words.join(" "));
         let mut kubectl = Command::new("kubectl");
         kubectl.args(["--kubeconfig", kubeconfig, "--request-timeout", "5s"]).args(system).args(words);
-        // Whatever it cannot say is a finding too.
+        // A question that fails is part of the diagnosis.
         let _ = kubectl.status();
     }
 }
 
-/// Installs Knoll with these flags, or what is new of it.
+/// Installs Knoll with these flags, or updates it.
 pub fn install(knoll: &Path, place: &Place, flags: &[&str]) -> anyhow::Result<()> {
     let kubeconfig = place.kubeconfig();
     phase("installing Knoll", || {
         status(Command::new(knoll).arg("install").arg("--kubeconfig").arg(&kubeconfig).args(flags))?;
-        // The image has the name that it had before, and an operator that was there does not know that it is another.
+        // The node has an image of the terraform of this machine, in its version.
+        let version = format!("KNOLL_TERRAFORM_VERSION={}", image::terraform_version()?);
+        let mut kubectl = Command::new("kubectl");
+        kubectl.arg("--kubeconfig").arg(&kubeconfig).args(["--namespace", "knoll-system", "set", "env"]);
+        status(kubectl.args(["deployment/knoll-operator", &version]))?;
+        // A new image has the same name, so a running operator must be restarted to use it.
         for words in [["restart", "deployment/knoll-operator"], ["status", "deployment/knoll-operator"]] {
             let mut kubectl = Command::new("kubectl");
             kubectl.arg("--kubeconfig").arg(&kubeconfig).args(["--namespace", "knoll-system", "rollout"]).args(words);

@@ -13,21 +13,21 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use crate::build::{building, folder};
+use crate::tools::tofu;
 
 /// Most programs wait for others more than they compute.
 const LANES_A_CORE: usize = 2;
 
-/// A test program.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Program {
+pub struct TestProgram {
     /// Its package and its own name: `knoll-embedded scale`.
     pub name: String,
     executable: PathBuf,
     folder: PathBuf,
 }
 
-/// Builds the tests that `cargo test` with these words would run, and tells which programs they are.
-pub fn build(words: &[&str]) -> anyhow::Result<Vec<Program>> {
+/// Builds the test programs that `cargo test` would run with these arguments.
+pub fn build(words: &[&str]) -> anyhow::Result<Vec<TestProgram>> {
     let mut command = building("test")?;
     command.args(["--no-run", "--message-format", "json-render-diagnostics"]).args(words);
     let output = command.stderr(Stdio::inherit()).output().context("cannot start `cargo`")?;
@@ -37,8 +37,8 @@ pub fn build(words: &[&str]) -> anyhow::Result<Vec<Program>> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect())
 }
 
-/// The test program that a line of cargo's messages speaks of.
-fn program(line: &str) -> Option<Program> {
+/// The test program that a line of cargo's JSON messages describes.
+fn program(line: &str) -> Option<TestProgram> {
     let message: Value = serde_json::from_str(line).ok()?;
     let executable = message["executable"].as_str()?;
     if message["profile"]["test"] != true {
@@ -49,23 +49,23 @@ fn program(line: &str) -> Option<Program> {
     let target = message["target"]["name"].as_str()?;
     let kind = message["target"]["kind"][0].as_str()?;
     let name = if kind == "test" { format!("{package} {target}") } else { format!("{package} ({kind})") };
-    Some(Program { name, executable: executable.into(), folder: folder.to_owned() })
+    Some(TestProgram { name, executable: executable.into(), folder: folder.to_owned() })
 }
 
-/// Runs the programs, some more at once than there are cores; how many tests have passed. Fails when one fails, after
-/// all have run.
-pub fn run(programs: &[Program], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<usize> {
+/// Runs the programs, more at once than there are cores, and returns how many tests passed. If one fails, all others
+/// still run before the error.
+pub fn run(programs: &[TestProgram], settings: &[(&str, &str)], words: &[&str]) -> anyhow::Result<usize> {
     let lanes = LANES_A_CORE * std::thread::available_parallelism().map_or(2, usize::from);
     run_in(lanes, programs, settings, words, &|| {})
 }
 
-/// Runs the programs, so many at once. Whenever one has failed, `look` shows what it left.
+/// Runs the programs, so many at once. `on_failure` runs after each that fails.
 pub fn run_in(
     lanes: usize,
-    programs: &[Program],
+    programs: &[TestProgram],
     settings: &[(&str, &str)],
     words: &[&str],
-    look: &(dyn Fn() + Sync),
+    on_failure: &(dyn Fn() + Sync),
 ) -> anyhow::Result<usize> {
     let memory = folder("debug")?.join("test-times.json");
     let known: BTreeMap<String, f64> =
@@ -84,10 +84,10 @@ pub fn run_in(
                     let result = start(&program, settings, words);
                     let took = begun.elapsed();
                     locked(&times).insert(program.name.clone(), took.as_secs_f64());
-                    match told(&program.name, took, result) {
+                    match report(&program.name, took, result) {
                         Ok(count) => drop(passed.fetch_add(count, Ordering::Relaxed)),
                         Err(output) => {
-                            look();
+                            on_failure();
                             locked(&failed).push((program.name, output));
                         }
                     }
@@ -95,7 +95,7 @@ pub fn run_in(
             });
         }
     });
-    // Only the order of the next run hangs on it.
+    // The times only affect the order of the next run.
     let _ = std::fs::write(&memory, serde_json::to_vec(&*locked(&times))?);
     let failed = locked(&failed);
     for (name, output) in failed.iter() {
@@ -108,8 +108,8 @@ pub fn run_in(
     Ok(passed.into_inner())
 }
 
-/// How many tests the programs have, with these words.
-pub fn count(programs: &[Program], words: &[&str]) -> anyhow::Result<usize> {
+/// How many tests the programs have, with these arguments.
+pub fn count(programs: &[TestProgram], words: &[&str]) -> anyhow::Result<usize> {
     let mut count = 0;
     for program in programs {
         let words = [&["--list", "--format", "terse"], words].concat();
@@ -119,31 +119,31 @@ pub fn count(programs: &[Program], words: &[&str]) -> anyhow::Result<usize> {
     Ok(count)
 }
 
-/// A lock whose holder panicked still guards good values here.
+/// Locks a mutex. A thread that panicked leaves valid values here.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn slowest_first(programs: &[Program], known: &BTreeMap<String, f64>) -> VecDeque<Program> {
+fn slowest_first(programs: &[TestProgram], known: &BTreeMap<String, f64>) -> VecDeque<TestProgram> {
     let mut sorted = programs.to_vec();
-    let time = |program: &Program| known.get(&program.name).copied().unwrap_or(f64::MAX);
+    let time = |program: &TestProgram| known.get(&program.name).copied().unwrap_or(f64::MAX);
     sorted.sort_by(|a, b| time(b).total_cmp(&time(a)));
     sorted.into()
 }
 
-fn start(program: &Program, settings: &[(&str, &str)], words: &[&str]) -> std::io::Result<Output> {
+fn start(program: &TestProgram, settings: &[(&str, &str)], words: &[&str]) -> std::io::Result<Output> {
     Command::new(&program.executable)
         .args(words)
         .current_dir(&program.folder)
         .env("CARGO_MANIFEST_DIR", &program.folder)
         .envs(settings.iter().copied())
-        .envs(crate::image::tofu().map(|path| ("KNOLL_TOFU", path)))
+        .envs(tofu::cached().ok().flatten().map(|path| ("KNOLL_TOFU", path)))
         .stdin(Stdio::null())
         .output()
 }
 
-/// Shows how a program ended: how many of its tests passed, or what it wrote if it failed.
-fn told(name: &str, took: Duration, result: std::io::Result<Output>) -> Result<usize, String> {
+/// Prints how a program ended, and returns how many of its tests passed, or its output if it failed.
+fn report(name: &str, took: Duration, result: std::io::Result<Output>) -> Result<usize, String> {
     let seconds = took.as_secs_f64();
     match result {
         Ok(output) if output.status.success() => {
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn unknown_and_slow_programs_come_first() {
-        let program = |name: &str| Program { name: name.into(), executable: "x".into(), folder: "f".into() };
+        let program = |name: &str| TestProgram { name: name.into(), executable: "x".into(), folder: "f".into() };
         let known = BTreeMap::from([("slow".to_owned(), 9.0), ("quick".to_owned(), 1.0)]);
         let order = slowest_first(&["quick", "new", "slow"].map(program), &known);
         assert_eq!(order.into_iter().map(|p| p.name).collect::<Vec<_>>(), ["new", "slow", "quick"]);

@@ -1,66 +1,85 @@
-//! House rules that no compiler checks.
+//! House rules that no compiler checks. CONTRIBUTING.md has them in words.
+
+mod docs;
+mod names;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
 use crate::progress::root;
 
-/// A file longer than this is more than one concept.
+/// A file longer than this holds more than one concept.
 const LONGEST: usize = 800;
 /// Words that mean unfinished work.
 const UNFINISHED: &[&str] = &["todo!(", "unimplemented!(", "#[ignore", concat!("TO", "DO"), concat!("FIX", "ME")];
-/// File names that say nothing.
-const NAMELESS: &[&str] = &["utils", "util", "common", "helpers", "helper", "manager", "misc"];
+
+/// One Rust file of the repository.
+struct Source {
+    /// Its path in the repository, with `/`.
+    path: String,
+    /// The folder of its crate in the repository.
+    package: String,
+    text: String,
+}
 
 /// Checks every Rust file of the repository.
 pub fn run() -> anyhow::Result<()> {
-    let mut faults = Vec::new();
+    let mut sources = Vec::new();
     for folder in ["crates", "xtask"] {
-        walk(&root().join(folder), &mut faults)?;
+        collect(&root().join(folder), folder, &mut sources)?;
     }
-    if faults.is_empty() {
-        return Ok(());
-    }
-    bail!("{}", faults.join("\n"))
+    let mut faults: Vec<String> = sources.iter().flat_map(file).collect();
+    faults.extend(names::faults(&sources));
+    faults.extend(docs::faults(&sources));
+    if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
 }
 
-fn walk(folder: &Path, faults: &mut Vec<String>) -> anyhow::Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
-        let path = entry?.path();
+/// Reads the Rust files below a folder. `package` is the crate that the folder belongs to.
+fn collect(folder: &Path, package: &str, sources: &mut Vec<Source>) -> anyhow::Result<()> {
+    let shown = |path: &Path| path.strip_prefix(root()).unwrap_or(path).display().to_string();
+    let package = if folder.join("Cargo.toml").is_file() { shown(folder) } else { package.to_owned() };
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>()?;
+    paths.sort();
+    for path in paths {
         if path.is_dir() {
             if path.file_name().is_none_or(|name| name != "target") {
-                walk(&path, faults)?;
+                collect(&path, &package, sources)?;
             }
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            check(&path, faults)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            sources.push(Source { path: shown(&path), package: package.clone(), text });
         }
     }
     Ok(())
 }
 
-fn check(path: &Path, faults: &mut Vec<String>) -> anyhow::Result<()> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let shown = path.strip_prefix(root()).unwrap_or(path).display().to_string();
+/// Faults of one file: its length, its first line, unfinished work.
+fn file(source: &Source) -> Vec<String> {
+    let Source { path, text, .. } = source;
+    let mut faults = Vec::new();
     let lines = text.lines().count();
     if lines > LONGEST {
-        faults.push(format!("{shown}: {lines} lines; split it into one concept a file"));
+        faults.push(format!("{path}: {lines} lines: split it into one concept a file"));
     }
-    if path.file_stem().is_some_and(|stem| NAMELESS.iter().any(|n| stem == *n)) {
-        faults.push(format!("{shown}: name the file after what is in it"));
-    }
-    // A module of unit tests is named by the module that it tests.
-    let unit_tests = shown.contains("/src/") && (shown.ends_with("/tests.rs") || shown.contains("/tests/"));
+    // A module of unit tests is described by the module that it tests.
+    let unit_tests = path.contains("/src/") && (path.ends_with("/tests.rs") || path.contains("/tests/"));
     if !unit_tests && !text.trim_start().starts_with("//!") {
-        faults.push(format!("{shown}: begin with a `//!` sentence that says what the module promises"));
+        faults.push(format!("{path}: begin with a `//!` sentence that says what the module promises"));
     }
-    if shown != "xtask/src/tidy.rs" {
+    if path != "xtask/src/tidy.rs" {
         for (number, line) in text.lines().enumerate() {
             if let Some(word) = UNFINISHED.iter().find(|word| line.contains(**word)) {
-                faults.push(format!("{shown}:{}: `{word}`: finish it", number + 1));
+                faults.push(format!("{path}:{}: `{word}`: finish it", number + 1));
             }
         }
     }
-    Ok(())
+    faults
+}
+
+#[cfg(test)]
+fn source(path: &str, package: &str, text: &str) -> Source {
+    Source { path: path.to_owned(), package: package.to_owned(), text: text.to_owned() }
 }

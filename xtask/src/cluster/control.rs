@@ -3,11 +3,11 @@
 
 use serde_json::json;
 
-use super::gomod::KubeVersion;
 use super::pki;
 use super::place::{self, Place};
 use super::process::Program;
 use super::record::Record;
+use super::version::KubeVersion;
 
 /// The network of the Services.
 const SERVICE_NETWORK: &str = "10.96.0.0/16";

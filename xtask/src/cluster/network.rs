@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use super::packages::Tools;
 use super::place::Place;
 use super::record::Record;
-use crate::needs;
+use crate::tools;
 
 /// The networks that are tried for pods, in this order: 10.88.0.0/16 and those after it.
 const SECOND_BYTES: std::ops::Range<u8> = 88..120;
@@ -24,7 +24,7 @@ pub fn bridge_name(place: &Place) -> String {
 /// The host's address in a network that no interface of this machine is in. A bridge of our own that an earlier run
 /// left behind does not count.
 pub fn free_gateway(bridge: &str) -> anyhow::Result<Ipv4Addr> {
-    let Some(ip) = needs::find_system("ip") else {
+    let Some(ip) = tools::find_system("ip") else {
         return Ok(gateway(SECOND_BYTES.start));
     };
     let output = Command::new(ip).args(["-o", "-4", "addr", "show"]).output().context("cannot start ip")?;
@@ -78,7 +78,7 @@ pub fn remove(tools: &Tools, record: &Record) -> anyhow::Result<()> {
         }
     }
     for program in ["iptables", "ip6tables"] {
-        if let Some(program) = needs::find_system(program) {
+        if let Some(program) = tools::find_system(program) {
             for table in ["filter", "nat", "mangle"] {
                 remove_chains(&program, table)?;
             }

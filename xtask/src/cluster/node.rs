@@ -7,12 +7,12 @@ use std::path::Path;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::gomod::KubeVersion;
 use super::packages::Tools;
 use super::pki::{self, NODE_NAME};
 use super::place::{self, Place};
 use super::process::{self, Program};
 use super::record::Record;
+use super::version::KubeVersion;
 use super::{mounts, network, traces};
 
 /// The node's processes in the order in which they start.
@@ -82,7 +82,6 @@ pub fn containerd(place: &Place, tools: &Tools) -> Program {
     }
 }
 
-/// kube-proxy.
 pub fn proxy(place: &Place, record: &Record) -> Program {
     Program {
         name: "kube-proxy",
@@ -91,7 +90,6 @@ pub fn proxy(place: &Place, record: &Record) -> Program {
     }
 }
 
-/// The kubelet.
 pub fn kubelet(place: &Place, record: &Record) -> Program {
     Program {
         name: "kubelet",

@@ -1,13 +1,12 @@
 //! The programs of the system that a node needs, and whether this machine can be a node at all.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
 use super::runtime::Containerd;
 use crate::image::elf;
-use crate::needs;
+use crate::tools;
 
 /// Where distributions put the plugins of the pods' network.
 const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
@@ -15,15 +14,12 @@ const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni
 /// The programs of a node that are not Kubernetes'.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tools {
-    /// The container runtime.
     pub containerd: Containerd,
     /// What starts a container.
     pub runc: PathBuf,
     /// The folder of the network plugins.
     pub cni: PathBuf,
-    /// Packet filter rules.
     pub iptables: PathBuf,
-    /// Links and addresses.
     pub ip: PathBuf,
     /// A shell and its tools in one static file.
     pub busybox: PathBuf,
@@ -37,10 +33,12 @@ pub fn node_possible() -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("a node needs root (namespaces, mounts, a bridge): run as root, or leave out `--node`".to_owned());
     }
-    if needs::find("apt-get").is_some() {
+    super::assets::possible(true)?;
+    if tools::find_system("apt-get").is_some() {
         return Ok(());
     }
-    let missing: Vec<&str> = wanted().into_iter().filter(|(_, there)| there.is_none()).map(|(name, _)| name).collect();
+    let missing: Vec<&str> =
+        packages().into_iter().filter(|(_, there)| there.is_none()).map(|(name, _)| name).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -50,9 +48,10 @@ pub fn node_possible() -> Result<(), String> {
 /// The tools, after installing the Debian packages of those that are missing, and building containerd.
 pub fn ensure() -> anyhow::Result<Tools> {
     node_possible().map_err(anyhow::Error::msg)?;
-    let missing: Vec<&str> = wanted().into_iter().filter(|(_, there)| there.is_none()).map(|(name, _)| name).collect();
+    let missing: Vec<&str> =
+        packages().into_iter().filter(|(_, there)| there.is_none()).map(|(name, _)| name).collect();
     if !missing.is_empty() {
-        install(&missing)?;
+        tools::install(&missing)?;
     }
     Containerd::ensure()?;
     find()
@@ -60,7 +59,7 @@ pub fn ensure() -> anyhow::Result<Tools> {
 
 /// The tools, all of which must be there.
 pub fn find() -> anyhow::Result<Tools> {
-    let program = |name: &str| needs::find_system(name).with_context(|| format!("`{name}` is missing: install it"));
+    let program = |name: &str| tools::find_system(name).with_context(|| format!("`{name}` is missing: install it"));
     Ok(Tools {
         containerd: Containerd::find()?,
         runc: program("runc")?,
@@ -72,12 +71,12 @@ pub fn find() -> anyhow::Result<Tools> {
 }
 
 /// The package of each tool, and where the tool is if it is there.
-fn wanted() -> Vec<(&'static str, Option<PathBuf>)> {
+fn packages() -> Vec<(&'static str, Option<PathBuf>)> {
     vec![
-        ("runc", needs::find_system("runc")),
+        ("runc", tools::find_system("runc")),
         ("containernetworking-plugins", cni()),
-        ("iptables", needs::find_system("iptables")),
-        ("iproute2", needs::find_system("ip")),
+        ("iptables", tools::find_system("iptables")),
+        ("iproute2", tools::find_system("ip")),
         ("busybox-static", busybox()),
     ]
 }
@@ -89,35 +88,5 @@ fn cni() -> Option<PathBuf> {
 
 /// A busybox that runs where there are no libraries.
 pub fn busybox() -> Option<PathBuf> {
-    needs::find_system("busybox").filter(|path| elf::check_static(path).is_ok())
-}
-
-fn install(packages: &[&str]) -> anyhow::Result<()> {
-    println!("Installing Debian packages: {}", packages.join(" "));
-    let apt = |arguments: &[&str]| -> anyhow::Result<std::process::Output> {
-        Command::new("apt-get")
-            .args(["-q", "-y", "-o", "Dpkg::Use-Pty=0"])
-            .args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdin(Stdio::null())
-            .output()
-            .context("cannot start apt-get")
-    };
-    let mut words = vec!["install", "--no-install-recommends"];
-    words.extend(packages);
-    if apt(&words)?.status.success() {
-        return Ok(());
-    }
-    // On a fresh machine apt does not know where the packages are yet.
-    apt(&["update"])?;
-    let output = apt(&words)?;
-    if !output.status.success() {
-        bail!(
-            "cannot install {}; apt-get said:\n{}{}",
-            packages.join(", "),
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    Ok(())
+    tools::find_system("busybox").filter(|path| elf::check_static(path).is_ok())
 }

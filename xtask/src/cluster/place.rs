@@ -22,7 +22,6 @@ pub fn user_cache() -> anyhow::Result<PathBuf> {
 /// The folder of one cluster. Everything that a cluster writes lies in it.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The folder itself.
     pub folder: PathBuf,
     /// The name that the user knows the cluster by.
     pub name: String,
@@ -59,7 +58,6 @@ impl Place {
         self.path(inside).to_string_lossy().into_owned()
     }
 
-    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.path("kubeconfig")
     }

@@ -23,16 +23,13 @@ use super::place::{self, Place};
 pub struct Program {
     /// The name of the process, of its pid file and of its log.
     pub name: &'static str,
-    /// The executable.
     pub executable: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<String>,
 }
 
 /// The pid file of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidFile {
-    /// The process.
     pub pid: i32,
     /// When it started, in a form that only comparison can read.
     pub start: String,
@@ -42,7 +39,7 @@ pub struct PidFile {
     pub command: Vec<String>,
 }
 
-/// What a look at a process shows.
+/// The state of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// When it started, as in the pid file.
@@ -69,7 +66,7 @@ pub fn become_program(arguments: &BecomeArguments) -> anyhow::Result<()> {
     // It fails only for the leader of a process group, and then it has a session or group of its own already.
     let _ = nix::unistd::setsid();
     let pid = i32::try_from(std::process::id()).context("a pid is a number that fits")?;
-    let seen = look(pid).context("cannot see this process itself")?;
+    let seen = inspect(pid).context("cannot see this process itself")?;
     let file = PidFile { pid, start: seen.start, boot: boot(), command: arguments.command.clone() };
     place::write(&arguments.pid_file, serde_json::to_string_pretty(&file)?.as_bytes(), false)?;
     let (executable, rest) = arguments.command.split_first().context("there is no command")?;
@@ -88,7 +85,6 @@ pub fn running(place: &Place, name: &str) -> Option<PidFile> {
 pub enum Ensured {
     /// It ran already, with these arguments.
     Ran,
-    /// It was started.
     Started,
     /// It ran with other arguments, and was started again.
     Restarted,
@@ -202,11 +198,11 @@ fn ended_within(file: &PidFile, patience: Duration) -> bool {
 
 /// Whether the very process of the file still runs.
 pub fn is_alive(file: &PidFile) -> bool {
-    file.boot == boot() && look(file.pid).is_some_and(|seen| seen.start == file.start && !seen.zombie)
+    file.boot == boot() && inspect(file.pid).is_some_and(|seen| seen.start == file.start && !seen.zombie)
 }
 
-/// Looks at a process.
-pub fn look(pid: i32) -> Option<Seen> {
+/// Reads the state of a process.
+pub fn inspect(pid: i32) -> Option<Seen> {
     if Path::new("/proc/self/stat").exists() {
         let memory = memory(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default());
         return parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, memory);
@@ -305,7 +301,7 @@ mod tests {
     #[test]
     fn only_the_process_of_the_pid_file_is_alive() {
         let pid = i32::try_from(std::process::id()).unwrap();
-        let file = PidFile { pid, start: look(pid).unwrap().start, boot: boot(), command: Vec::new() };
+        let file = PidFile { pid, start: inspect(pid).unwrap().start, boot: boot(), command: Vec::new() };
         assert!(is_alive(&file));
         assert!(!is_alive(&PidFile { start: "0".to_owned(), ..file.clone() }), "the pid means another process now");
         assert!(!is_alive(&PidFile { boot: "another".to_owned(), ..file.clone() }), "the machine was started again");

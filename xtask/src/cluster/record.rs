@@ -45,7 +45,6 @@ impl Record {
         Ok(Some(record))
     }
 
-    /// Keeps the record.
     pub fn write(&self, place: &Place) -> anyhow::Result<()> {
         place::write(&place.path(FILE), serde_json::to_string_pretty(self)?.as_bytes(), false)
     }

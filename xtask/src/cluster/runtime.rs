@@ -7,9 +7,9 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use super::assets::GoSource;
-use super::{gomod, place};
-use crate::needs;
+use super::place;
+use crate::go::{GoSource, module};
+use crate::tools;
 
 /// The version that is built.
 const VERSION: &str = "2.1.9";
@@ -28,7 +28,7 @@ pub struct Containerd(PathBuf);
 impl Containerd {
     /// Where the programs are, or will be once they are built.
     pub fn find() -> anyhow::Result<Containerd> {
-        let machine = needs::find_system(PROGRAMS[0]).filter(|server| is_new(server));
+        let machine = tools::find_system(PROGRAMS[0]).filter(|server| is_new(server));
         let machine = machine.and_then(|server| Some(Containerd(server.parent()?.to_owned())));
         match machine.filter(Containerd::is_there) {
             Some(containerd) => Ok(containerd),
@@ -49,7 +49,7 @@ impl Containerd {
         let tag = format!("v{VERSION}");
         let what = format!("containerd {VERSION}, or install {}.{} or newer", OLDEST.0, OLDEST.1);
         let source = GoSource::new(home.join("src"), MODULE, &tag, &what, |theirs| {
-            gomod::program("containerd", MODULE, &tag, theirs)
+            module::program("containerd", MODULE, &tag, theirs)
         })?;
         let flags = format!("-s -w -X {MODULE}/version.Version={tag}");
         for program in PROGRAMS.iter().filter(|program| !bin.join(program).is_file()) {
@@ -58,12 +58,10 @@ impl Containerd {
         Ok(containerd)
     }
 
-    /// The server.
     pub fn server(&self) -> PathBuf {
         self.0.join(PROGRAMS[0])
     }
 
-    /// Its command line.
     pub fn ctr(&self) -> PathBuf {
         self.0.join(PROGRAMS[1])
     }
@@ -83,13 +81,13 @@ fn home() -> anyhow::Result<PathBuf> {
 }
 
 fn is_new(server: &Path) -> bool {
-    let told = Command::new(server).arg("--version").output();
-    told.is_ok_and(|told| tells_new(&String::from_utf8_lossy(&told.stdout)))
+    let output = Command::new(server).arg("--version").output();
+    output.is_ok_and(|output| has_image_volumes(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Whether the version that it tells, behind its name and its module, has image volumes.
-fn tells_new(told: &str) -> bool {
-    let version = told.split_whitespace().nth(2).unwrap_or_default().trim_start_matches('v');
+/// Whether a version has image volumes. `containerd --version` prints its name, its module and its version.
+fn has_image_volumes(printed: &str) -> bool {
+    let version = printed.split_whitespace().nth(2).unwrap_or_default().trim_start_matches('v');
     let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
     numbers.next().zip(numbers.next()).is_some_and(|version| version >= OLDEST)
 }
@@ -100,10 +98,10 @@ mod tests {
 
     #[test]
     fn the_machines_own_serves_where_it_has_image_volumes() {
-        assert!(tells_new("containerd github.com/containerd/containerd/v2 v2.1.9 e1b2"));
-        assert!(tells_new("containerd github.com/containerd/containerd/v2 2.2.0~rc1 "));
-        assert!(!tells_new("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1"));
-        assert!(!tells_new("containerd github.com/containerd/containerd/v2 v2.0.5 x"));
-        assert!(!tells_new(""));
+        assert!(has_image_volumes("containerd github.com/containerd/containerd/v2 v2.1.9 e1b2"));
+        assert!(has_image_volumes("containerd github.com/containerd/containerd/v2 2.2.0~rc1 "));
+        assert!(!has_image_volumes("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1"));
+        assert!(!has_image_volumes("containerd github.com/containerd/containerd/v2 v2.0.5 x"));
+        assert!(!has_image_volumes(""));
     }
 }

@@ -36,7 +36,6 @@ pub fn env(place: &Place) -> anyhow::Result<()> {
     print(&format!("export KUBECONFIG={}\n", quote(&place.kubeconfig().to_string_lossy())))
 }
 
-/// Shows each process.
 pub fn status(place: &Place) -> anyhow::Result<()> {
     let Some(record) = Record::read(place)? else {
         return print(&format!("There is no cluster in {}\n", place.folder.display()));
@@ -56,7 +55,7 @@ pub fn status(place: &Place) -> anyhow::Result<()> {
         let port = record.ports.get(*name).map_or_else(|| "-".to_owned(), u16::to_string);
         let (state, pid, memory) = match process::running(place, name) {
             Some(file) => {
-                let memory = process::look(file.pid).map_or(0, |seen| seen.memory);
+                let memory = process::inspect(file.pid).map_or(0, |seen| seen.memory);
                 ("running", file.pid.to_string(), format!("{} MiB", memory / 1024))
             }
             None => ("stopped", "-".to_owned(), "-".to_owned()),
@@ -66,7 +65,6 @@ pub fn status(place: &Place) -> anyhow::Result<()> {
     print(&text)
 }
 
-/// Shows a log.
 pub fn log(place: &Place, name: &str, follow: bool) -> anyhow::Result<()> {
     let known: Vec<&str> = control::NAMES.iter().chain(node::NAMES).copied().chain([AUDIT]).collect();
     if !known.contains(&name) {

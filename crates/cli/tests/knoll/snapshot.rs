@@ -45,6 +45,8 @@ pub fn settled(home: &Home, text: &str) -> String {
         (r"\bcli-tmp\w+".into(), "NAMESPACE"),
         (r"process \d+".into(), "process N"),
         (r"port \d{5}\b".into(), "port N"),
+        // On a machine without terraform, `cargo xtask test` uses OpenTofu under that name.
+        ("OpenTofu".into(), "Terraform"),
         (r"Terraform v[\d.]+".into(), "Terraform VERSION"),
         (r"(resourceVersion: )\S+".into(), "${1}N"),
         (r"(uid: )\S+".into(), "${1}UID"),
