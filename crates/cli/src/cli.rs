@@ -9,7 +9,7 @@ use crate::{
     workspace,
 };
 
-/// Terraform and OpenTofu on Kubernetes: what you know from terraform, carried out in the cluster.
+/// Run Terraform and OpenTofu on Kubernetes, with terraform's own commands and flags
 #[derive(Parser)]
 #[command(
     name = "knoll",
@@ -17,7 +17,7 @@ use crate::{
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "`knoll plan`, `apply` and the like take terraform's own flags. `knoll up` starts a cluster on this machine."
+    after_help = "`knoll plan`, `knoll apply` and the other run commands accept terraform's own flags. `knoll up` starts a local cluster."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -26,93 +26,92 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The commands.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Initialise the module, and bring back its lock file
+    /// Initialize the working directory and update the dependency lock file
     Init(RunArgs),
-    /// Show what would change
+    /// Show the changes required by the current configuration
     Plan(RunArgs),
-    /// Plan, and apply the plan
+    /// Create or update infrastructure
     Apply(ChangeArgs),
-    /// Destroy everything that the state knows
+    /// Destroy all resources in the state
     Destroy(ChangeArgs),
-    /// Take what really exists into the state
+    /// Update the state to match remote objects
     Refresh(RunArgs),
-    /// Take an existing resource into the state
+    /// Import an existing resource into the state
     Import(RunArgs),
-    /// Look at the state, move things in it, go back to an earlier one
-    State(state::Args),
-    /// Mark a resource to be created anew
+    /// Inspect, modify and roll back the state
+    State(state::StateArgs),
+    /// Mark a resource for replacement by the next apply
     Taint(RunArgs),
-    /// Take such a mark away
+    /// Remove the taint mark from a resource
     Untaint(RunArgs),
-    /// Print the outputs of the state
+    /// Show output values from the state
     Output(RunArgs),
-    /// Print the state in a readable form
+    /// Show the current state in human-readable form
     Show(RunArgs),
-    /// Try expressions against the state
+    /// Evaluate expressions interactively against the state
     Console(RunArgs),
-    /// Check the module
+    /// Check whether the configuration is valid
     Validate(RunArgs),
-    /// List the providers that the module needs
+    /// Show the providers required by the configuration
     Providers(RunArgs),
-    /// Print the graph of the module's resources
+    /// Generate a graph of the configuration's resources
     Graph(RunArgs),
-    /// Unlock a state that is kept elsewhere
+    /// Release a stuck lock of an external backend
     ForceUnlock(RunArgs),
-    /// Run the module's tests
+    /// Run the module's `.tftest.hcl` tests
     Test(RunArgs),
-    /// Open a shell beside the module and its state
+    /// Open a shell in a pod with the module and its state
     Sh(RunArgs),
-    /// Format the module's files, on this machine
-    Fmt(run::fmt::Args),
-    /// Make, choose and look at workspaces
+    /// Format configuration files on this machine
+    Fmt(run::fmt::FmtArgs),
+    /// Create, select and inspect workspaces
     #[command(visible_alias = "ws")]
-    Workspace(workspace::Args),
-    /// Look at stacks, ask for their runs, let them hold still
+    Workspace(workspace::WorkspaceArgs),
+    /// Inspect, apply, suspend and resume stacks
     #[command(visible_alias = "stk")]
-    Stack(stack::Args),
-    /// Update sets of Kubernetes objects as one transaction
-    Atom(atom::Args),
+    Stack(stack::StackArgs),
+    /// Update a set of Kubernetes objects as one transaction
+    Atom(atom::AtomArgs),
     /// List runs
-    Runs(runs::list::Args),
-    /// Look at one run
+    Runs(runs::list::RunListArgs),
+    /// Show a run
     Run(runs::show::RunCommand),
-    /// Come back to a run: its output, and its terminal
-    Attach(run::resume::Args),
-    /// Print what a run has printed, also when its pod is gone
-    Logs(logs::Args),
-    /// Stop a run
-    Cancel(runs::cancel::Args),
-    /// Look at the plan of a run, and let it be applied
-    Approve(runs::decide::Args),
-    /// Look at the plan of a run, and do not let it be applied
-    Discard(runs::decide::Args),
-    /// Watch stacks and runs come and go
-    Watch(runs::watch::Args),
-    /// Start the embedded cluster, with Knoll running in it
-    Up(cluster::up::Args),
+    /// Attach to the output and the terminal of a run
+    Attach(run::resume::AttachArgs),
+    /// Print the logs of a run, even after its pod is deleted
+    Logs(logs::LogsArgs),
+    /// Cancel a run
+    Cancel(runs::cancel::RunCancelArgs),
+    /// Review the plan of a run and approve it
+    Approve(runs::decide::DecisionArgs),
+    /// Review the plan of a run and discard it
+    Discard(runs::decide::DecisionArgs),
+    /// Watch stacks and runs in a live table
+    Watch(runs::watch::WatchArgs),
+    /// Start the embedded cluster with Knoll running in it
+    Up(cluster::up::UpArgs),
     /// Stop the embedded cluster
-    Down(cluster::down::Args),
-    /// Tell whether the embedded cluster runs, and where
-    Status(cluster::status::Args),
+    Down(cluster::down::DownArgs),
+    /// Show whether the embedded cluster is running, and its address
+    Status(cluster::status::StatusArgs),
     /// Install Knoll into a cluster
-    Install(install::Args),
-    /// Take Knoll out of a cluster
-    Uninstall(uninstall::Args),
-    /// Check the cluster, your access to it, and this machine
-    Doctor(doctor::Args),
-    /// Print the versions of this program and of the cluster
-    Version(version::Args),
-    /// Print the script that lets a shell complete commands and names
-    Completion(complete::Args),
-    /// Write the manual pages into a folder
+    Install(install::InstallArgs),
+    /// Uninstall Knoll from a cluster
+    Uninstall(uninstall::UninstallArgs),
+    /// Diagnose the cluster, your permissions and this machine
+    Doctor(doctor::DoctorArgs),
+    /// Print the client and server versions
+    Version(version::VersionArgs),
+    /// Print the shell completion script
+    Completion(complete::CompletionArgs),
+    /// Write the manual pages to a directory
     #[command(hide = true)]
-    Man(man::Args),
-    /// Run the hub and the controllers (started by `knoll install` in a pod)
-    Operator(Box<operator::Args>),
-    /// Run inside a Run's pod (started by Knoll itself)
+    Man(man::ManArgs),
+    /// Run the controllers and the hub (the process of the operator's Deployment)
+    Operator(Box<operator::OperatorArgs>),
+    /// Run the steps of a Run inside its pod (started by the operator)
     #[command(hide = true)]
     Runner(knoll_runner::Args),
 }

@@ -1,4 +1,4 @@
-//! Completions for shells: commands and flags, and the names of workspaces and runs as the cluster has them now.
+//! Shell completion of commands, flags, and the names of objects in the cluster.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,54 +16,50 @@ use serde::de::DeserializeOwned;
 use crate::cli::Cli;
 use crate::connect::Connection;
 use crate::output;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
-/// The variable by which a shell asks for completions.
+/// The environment variable by which a shell requests completions.
 const VARIABLE: &str = "KNOLL_COMPLETE";
-/// A shell that waits is worse than one that does not know.
+/// The longest time a completion may take. A shell that blocks is worse than one without suggestions.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// The arguments of `knoll completion`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct CompletionArgs {
     /// The shell
     #[arg(value_parser = ["bash", "zsh", "fish"])]
     shell: String,
 }
 
-/// Prints the script of a shell.
-pub fn run(args: &Args) -> Result<ExitCode> {
+/// Prints the completion script of a shell.
+pub fn run(args: &CompletionArgs) -> Result<ExitCode> {
     let shells = Shells::builtins();
-    let shell = shells.completer(&args.shell).context("there is no such shell")?;
+    let shell = shells.completer(&args.shell).context("unknown shell")?;
     let mut script = Vec::new();
     shell.write_registration(VARIABLE, "knoll", "knoll", "knoll", &mut script)?;
     output::print(&String::from_utf8_lossy(&script))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Answers a shell that asks for completions, and ends; does nothing otherwise.
+/// Answers a completion request and exits. Returns if the process was not started for one.
 pub fn answer() {
     if std::env::var_os(VARIABLE).is_some() {
         CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
     }
 }
 
-/// Names of Workspaces.
 pub fn workspaces() -> ArgValueCandidates {
     ArgValueCandidates::new(names::<Workspace>)
 }
 
-/// Names of Runs.
 pub fn runs() -> ArgValueCandidates {
     ArgValueCandidates::new(names::<Run>)
 }
 
-/// Names of Stacks.
 pub fn stacks() -> ArgValueCandidates {
     ArgValueCandidates::new(names::<Stack>)
 }
 
-/// Names of Atoms.
 pub fn atoms() -> ArgValueCandidates {
     ArgValueCandidates::new(names::<Atom>)
 }
@@ -74,15 +70,15 @@ where
 {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
     let work = async {
-        let place = Place::find(&typed()).await.ok()?;
-        let api: Api<K> = place.api();
+        let session = Session::find(&typed()).await.ok()?;
+        let api: Api<K> = session.api();
         Some(api.list_metadata(&ListParams::default().limit(500)).await.ok()?.items)
     };
     let found = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await.ok().flatten() });
     found.unwrap_or_default().iter().map(|object| CompletionCandidate::new(object.name_any())).collect()
 }
 
-/// The connection that is typed so far, beside what the environment says.
+/// The connection flags of the partial command line, with the environment as fallback.
 fn typed() -> Connection {
     let words: Vec<String> = std::env::args().collect();
     let value = |names: [&str; 2], variable: &str| {

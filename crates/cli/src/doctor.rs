@@ -1,4 +1,4 @@
-//! `knoll doctor`: looks at everything that has to be right, and says what to do about what is not.
+//! `knoll doctor`: checks the cluster, the user's permissions and this machine, and says how to fix what is wrong.
 
 use std::process::{Command, ExitCode, Stdio};
 
@@ -13,18 +13,18 @@ use crate::connect::{Connection, Explain};
 use crate::output::table::{Cell, Table, Tone};
 use crate::output::{self, Format, OutputArgs};
 use crate::version;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll doctor`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct DoctorArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// What a check found.
+/// The result of one check.
 struct Finding {
     subject: &'static str,
     state: State,
@@ -34,7 +34,7 @@ struct Finding {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Good,
-    /// Works, but not all of it.
+    /// Usable with restrictions.
     Poor,
     Bad,
 }
@@ -57,7 +57,7 @@ impl State {
     }
 }
 
-/// What a user does, and what the cluster has to allow for it.
+/// What a user does, and the permissions it requires: verb, group, resource, subresource.
 const NEEDS: [(&str, &[(&str, &str, &str, &str)]); 4] = [
     (
         "start runs",
@@ -69,13 +69,13 @@ const NEEDS: [(&str, &[(&str, &str, &str, &str)]); 4] = [
             ("create", "", "pods", "attach"),
         ],
     ),
-    ("make workspaces", &[("create", GROUP, "workspaces", "")]),
+    ("create workspaces", &[("create", GROUP, "workspaces", "")]),
     ("approve plans", &[("create", GROUP, "approvals", "")]),
     ("read states", &[("get", "", "secrets", "")]),
 ];
 
-/// Checks all, and fails when runs cannot work.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+/// Runs all checks. The exit code is 1 when runs cannot work.
+pub async fn run(args: DoctorArgs, outer: &Connection) -> Result<ExitCode> {
     let connection = args.connection.or(outer);
     let mut findings = vec![finding("knoll", State::Good, format!("version {}", env!("CARGO_PKG_VERSION")))];
     cluster(&connection, &mut findings).await;
@@ -121,33 +121,31 @@ async fn cluster(connection: &Connection, findings: &mut Vec<Finding>) {
         Err(error) => finding("cluster", State::Bad, error.to_string()),
     });
     findings.extend(server.knoll.as_deref().map(same_version));
-    let Ok(place) = Place::find(connection).await else { return };
-    findings.push(kinds(&place, server.kinds.is_some()).await);
+    let Ok(session) = Session::find(connection).await else { return };
+    findings.push(kinds(&session, server.kinds.is_some()).await);
     for (what, needs) in NEEDS {
-        findings.push(access(&place, what, needs).await);
+        findings.push(access(&session, what, needs).await);
     }
 }
 
-/// Whether the cluster has the version that this program is.
+/// Compares the installed version with this binary's.
 fn same_version(installed: &str) -> Finding {
     let own = env!("CARGO_PKG_VERSION");
     if installed == own {
-        return finding("server", State::Good, format!("Knoll {installed}, as this program"));
+        return finding("server", State::Good, format!("Knoll {installed}, same as the client"));
     }
-    let text = format!("Knoll {installed}, and this program is {own}; `knoll install` brings them together");
+    let text = format!(
+        "Knoll {installed}, but the client is {own}; use the same version, or run `knoll install` to upgrade the cluster"
+    );
     finding("server", State::Poor, text)
 }
 
-/// Whether the kinds are those that this program knows.
-async fn kinds(place: &Place, installed: bool) -> Finding {
+/// Compares the installed CRDs with those of this binary.
+async fn kinds(session: &Session, installed: bool) -> Finding {
     if !installed {
-        return finding(
-            "kinds",
-            State::Bad,
-            "Knoll is not installed in this cluster; `knoll install` installs it".to_owned(),
-        );
+        return finding("kinds", State::Bad, "Knoll is not installed in this cluster; run `knoll install`".to_owned());
     }
-    let api: Api<CustomResourceDefinition> = Api::all(place.cluster.client.clone());
+    let api: Api<CustomResourceDefinition> = Api::all(session.cluster.client.clone());
     let mut old = Vec::new();
     let wanted = knoll_api::crds();
     for crd in &wanted {
@@ -155,32 +153,35 @@ async fn kinds(place: &Place, installed: bool) -> Finding {
         match api.get_opt(&name).await {
             Ok(Some(found)) if schema(&found) == schema(crd) => {}
             Ok(_) => old.push(name),
-            // Whoever may not look at definitions can use the kinds all the same.
-            Err(_) => return finding("kinds", State::Good, "installed; you may not compare their versions".to_owned()),
+            // Using the kinds does not require permission to read their definitions.
+            Err(_) => {
+                return finding(
+                    "kinds",
+                    State::Good,
+                    "installed; you are not allowed to read the CRDs to compare them".to_owned(),
+                );
+            }
         }
     }
     if old.is_empty() {
-        return finding("kinds", State::Good, format!("all {} as this version has them", wanted.len()));
+        return finding("kinds", State::Good, format!("all {} CRDs match this version", wanted.len()));
     }
-    let text = format!(
-        "{} differ from this version's; `knoll install` of the same version brings them together",
-        old.join(", ")
-    );
+    let text = format!("{} differ from this version; run `knoll install` of the same version", old.join(", "));
     finding("kinds", State::Poor, text)
 }
 
-/// The fields of a kind; what the API server adds to a definition does not count.
+/// The schema of a kind, without fields that the API server adds.
 fn schema(crd: &CustomResourceDefinition) -> Option<serde_json::Value> {
     let version = crd.spec.versions.first()?;
     serde_json::to_value(version.schema.as_ref()?).ok()
 }
 
-async fn access(place: &Place, what: &'static str, needs: &[(&str, &str, &str, &str)]) -> Finding {
-    let api: Api<SelfSubjectAccessReview> = Api::all(place.cluster.client.clone());
+async fn access(session: &Session, what: &'static str, needs: &[(&str, &str, &str, &str)]) -> Finding {
+    let api: Api<SelfSubjectAccessReview> = Api::all(session.cluster.client.clone());
     let mut missing = Vec::new();
     for (verb, group, resource, subresource) in needs {
         let attributes = ResourceAttributes {
-            namespace: Some(place.namespace.clone()),
+            namespace: Some(session.namespace.clone()),
             verb: Some((*verb).to_owned()),
             group: Some((*group).to_owned()),
             resource: Some((*resource).to_owned()),
@@ -189,7 +190,11 @@ async fn access(place: &Place, what: &'static str, needs: &[(&str, &str, &str, &
         };
         let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
         let review = SelfSubjectAccessReview { spec, ..Default::default() };
-        match api.create(&PostParams::default(), &review).await.explain(&place.cluster, "cannot ask what you may do") {
+        match api
+            .create(&PostParams::default(), &review)
+            .await
+            .explain(&session.cluster, "cannot check your permissions")
+        {
             Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {}
             Ok(_) => {
                 missing.push(format!("{verb} {resource}{}{subresource}", if subresource.is_empty() { "" } else { "/" }))
@@ -198,13 +203,14 @@ async fn access(place: &Place, what: &'static str, needs: &[(&str, &str, &str, &
         }
     }
     if missing.is_empty() {
-        return finding("access", State::Good, format!("you may {what} in namespace `{}`", place.namespace));
+        return finding("access", State::Good, format!("you can {what} in namespace `{}`", session.namespace));
     }
-    let text = format!("you may not {what} in namespace `{}`: {}", place.namespace, missing.join(", "));
+    let text =
+        format!("you cannot {what} in namespace `{}`, missing permissions: {}", session.namespace, missing.join(", "));
     finding("access", State::Poor, text)
 }
 
-/// Only `knoll fmt` and the embedded cluster need terraform here.
+/// Checks for terraform or tofu, which only `knoll fmt` and the embedded cluster need.
 fn tool() -> Finding {
     for tool in ["terraform", "tofu"] {
         let asked = Command::new(tool)
@@ -220,7 +226,8 @@ fn tool() -> Finding {
             return finding("terraform", State::Good, format!("{text} on this machine"));
         }
     }
-    let text = "neither terraform nor tofu on this machine; `knoll fmt` and the cluster of `knoll up` need one of them";
+    let text =
+        "neither terraform nor tofu is on the PATH; `knoll fmt` and the embedded cluster (`knoll up`) need one of them";
     finding("terraform", State::Poor, text.to_owned())
 }
 

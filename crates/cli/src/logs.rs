@@ -1,4 +1,4 @@
-//! `knoll logs`: what a run printed, while it goes on and long after its pod is gone.
+//! `knoll logs`: prints the stored log of a run, during the run and after its pod is deleted.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,18 +12,18 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
 
 use crate::connect::{Connection, Explain};
-use crate::workspace::Place;
+use crate::workspace::Session;
 use crate::{runs, style};
 
 /// The arguments of `knoll logs`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct LogsArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Only what this step printed: init, plan, apply, ...
+    /// Print only the output of this step: init, plan, apply, ...
     #[arg(long, env = "KNOLL_STEP", value_name = "STEP", value_parser = step)]
     step: Option<StepName>,
-    /// Go on until the run has ended
+    /// Follow the log until the run has finished
     #[arg(long, short, env = "KNOLL_FOLLOW")]
     follow: bool,
     /// The run
@@ -33,36 +33,35 @@ pub struct Args {
 
 fn step(word: &str) -> Result<StepName, String> {
     let names = || StepName::ALL.map(StepName::as_str).join(", ");
-    StepName::ALL.into_iter().find(|step| step.as_str() == word).ok_or_else(|| format!("the steps are {}", names()))
+    StepName::ALL.into_iter().find(|step| step.as_str() == word).ok_or_else(|| format!("expected one of {}", names()))
 }
 
-/// Prints the log.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let Args { connection, step, follow, run: name } = args;
-    let place = Place::find(&connection.or(outer)).await?;
-    let run = runs::get(&place, &name).await?;
+pub async fn run(args: LogsArgs, outer: &Connection) -> Result<ExitCode> {
+    let LogsArgs { connection, step, follow, run: name } = args;
+    let session = Session::find(&connection.or(outer)).await?;
+    let run = runs::get(&session, &name).await?;
     if follow {
-        return follow_log(&place, run, &name, step).await;
+        return follow_log(&session, run, &name, step).await;
     }
     let Some(range) = range(&run, step) else {
         bail!("{}", missing(&run, &name, step));
     };
-    let log = read(&place, &name, range).await?;
+    let log = read(&session, &name, range).await?;
     if log.is_empty() && step.is_none() {
         let phase = run.status.unwrap_or_default().phase;
         if !phase.is_finished() {
-            style::note(&format!("`{name}` is {} and has printed nothing yet; -f waits for it", phase.as_str()));
+            style::note(&format!("run `{name}` is {} and has no output yet; use -f to wait for it", phase.as_str()));
         }
     }
     print(&log)
 }
 
-/// Prints what is kept as it comes, until the run has ended.
-async fn follow_log(place: &Place, first: Run, name: &str, step: Option<StepName>) -> Result<ExitCode> {
-    let (client, namespace) = (&place.cluster.client, place.namespace.as_str());
-    let mut changes = Box::pin(watch_object(place.api::<Run>(), name).default_backoff());
+/// Prints the stored log as it grows, until the run has finished.
+async fn follow_log(session: &Session, first: Run, name: &str, step: Option<StepName>) -> Result<ExitCode> {
+    let (client, namespace) = (&session.cluster.client, session.namespace.as_str());
+    let mut changes = Box::pin(watch_object(session.api::<Run>(), name).default_backoff());
     let mut run = first;
-    // A step's place in the log is known when the run has come to it.
+    // The offset of a step is known once the run has reached it.
     let from = loop {
         let ended = is_over(&run);
         match range(&run, step) {
@@ -77,8 +76,8 @@ async fn follow_log(place: &Place, first: Run, name: &str, step: Option<StepName
     loop {
         let range = range(&run, step).unwrap_or(Range::WHOLE);
         if is_over(&run) || range.to.is_some_and(|to| printed >= to) {
-            // The log is complete when the run has ended, and when another step has begun up to there.
-            let rest = read(place, name, Range { from: printed, to: range.to }).await?;
+            // The log is complete when the run has finished; that of a step, when a later step has begun.
+            let rest = read(session, name, Range { from: printed, to: range.to }).await?;
             return print(&rest);
         }
         tokio::select! {
@@ -88,7 +87,7 @@ async fn follow_log(place: &Place, first: Run, name: &str, step: Option<StepName
                 let piece = &piece[..room.min(piece.len())];
                 printed += piece.len() as u64;
                 if out.write_all(piece).and_then(|()| out.flush()).is_err() {
-                    // Nobody reads any more, as in `knoll logs -f x | head`.
+                    // The reader has closed the pipe, as in `knoll logs -f x | head`.
                     return Ok(ExitCode::SUCCESS);
                 }
             }
@@ -97,7 +96,7 @@ async fn follow_log(place: &Place, first: Run, name: &str, step: Option<StepName
     }
 }
 
-/// A watch that was interrupted starts again by itself; one that is refused does not.
+/// Treats an interrupted read as empty, because the watch restarts by itself. A refused read stays an error.
 fn passing(error: logs::Error) -> Result<Vec<u8>, logs::Error> {
     match &error {
         logs::Error::Watch(watch) if !watch.to_string().contains("orbidden") => Ok(Vec::new()),
@@ -112,18 +111,17 @@ where
     loop {
         match changes.next().await {
             Some(Ok(Some(run))) => return Ok(run),
-            Some(Ok(None)) => bail!("the run `{name}` was deleted"),
+            Some(Ok(None)) => bail!("run `{name}` was deleted"),
             Some(Err(_)) => {}
-            None => bail!("the run `{name}` can no longer be watched"),
+            None => bail!("the watch of run `{name}` has ended"),
         }
     }
 }
 
-async fn read(place: &Place, name: &str, range: Range) -> Result<Vec<u8>> {
-    match logs::read(&place.cluster.client, &place.namespace, name, range).await {
-        Err(logs::Error::Api(error)) => {
-            Err(error).explain(&place.cluster, &format!("cannot read the log of `{name}`, which is in ConfigMaps"))
-        }
+async fn read(session: &Session, name: &str, range: Range) -> Result<Vec<u8>> {
+    match logs::read(&session.cluster.client, &session.namespace, name, range).await {
+        Err(logs::Error::Api(error)) => Err(error)
+            .explain(&session.cluster, &format!("cannot read the log of run `{name}`, which is stored in ConfigMaps")),
         result => Ok(result?),
     }
 }
@@ -140,8 +138,8 @@ fn missing(run: &Run, name: &str, step: Option<StepName>) -> String {
     let steps = run.status.iter().flat_map(|status| &status.steps);
     let steps: Vec<&str> = steps.filter(|step| step.log_offset.is_some()).map(|step| step.name.as_str()).collect();
     match steps[..] {
-        [] => format!("`{name}` has no step `{step}`: it has not started yet"),
-        _ => format!("`{name}` has no step `{step}`; it has {}", steps.join(", ")),
+        [] => format!("run `{name}` has no step `{step}`: it has not started yet"),
+        _ => format!("run `{name}` has no step `{step}`; its steps are {}", steps.join(", ")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The binary `knoll`: the embedded cluster, the operator, the runner and the user's commands.
 
+mod arguments;
 mod atom;
 mod cli;
 mod cluster;
@@ -11,15 +12,14 @@ mod logs;
 mod man;
 mod operator;
 mod output;
-mod parts;
 mod run;
 mod runs;
+mod services;
 mod stack;
 mod state;
 mod style;
 mod uninstall;
 mod version;
-mod words;
 mod workspace;
 
 use std::ffi::OsString;
@@ -34,40 +34,40 @@ use cli::{Cli, Command};
 use connect::Connection;
 
 fn main() -> ExitCode {
-    // Whoever starts us may have blocked signals for reasons of its own, and everything that we start would inherit it.
+    // The parent process may have blocked signals. Children would inherit the mask, so it is cleared first.
     let _ = SigSet::empty().thread_set_mask();
-    // Every container of the embedded node starts through here: nothing else may cost it time.
-    let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == "shim") {
-        return knoll_embedded::node::shim::shim_main(words);
+    // The embedded node starts a shim for every container, so this path comes before any other work.
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|arg| arg == "shim") {
+        return knoll_embedded::node::shim::shim_main(args);
     }
-    // kube and the servers share one TLS provider. It is installed once, here.
+    // kube and the servers share one TLS provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     complete::answer();
-    let mut words = std::env::args_os().collect();
-    let entered = enter(words::folder(&mut words));
-    let Cli { connection, command } = parse(words);
+    let mut args = std::env::args_os().collect();
+    let entered = enter(arguments::take_chdir(&mut args));
+    let Cli { connection, command } = parse(args);
     entered.and_then(|()| dispatch(command, &connection)).unwrap_or_else(|error| {
         style::error(&error);
         ExitCode::FAILURE
     })
 }
 
-/// Goes where `-chdir` says.
+/// Changes into the directory of `-chdir`.
 fn enter(folder: Option<PathBuf>) -> Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     std::env::set_current_dir(&folder).with_context(|| format!("cannot change into `{}`", folder.display()))
 }
 
-/// Parses the command line; a wrong one ends here, with the right words.
-fn parse(words: Vec<OsString>) -> Cli {
+/// Parses the command line. Exits with clap's message when it is invalid.
+fn parse(args: Vec<OsString>) -> Cli {
     let mut command = Cli::command();
-    let program = words.first().and_then(|word| Path::new(word).file_name()?.to_str().map(str::to_owned));
+    let program = args.first().and_then(|arg| Path::new(arg).file_name()?.to_str().map(str::to_owned));
     if program.is_some_and(|program| program.starts_with("kubectl-")) {
         command = command.bin_name("kubectl knoll");
     }
-    let words = words::arrange(words, &command);
-    let matches = command.get_matches_from(words);
+    let args = arguments::reorder(args, &command);
+    let matches = command.get_matches_from(args);
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
@@ -132,7 +132,7 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
     run::run(words, args, approval, outer).await
 }
 
-/// Runs a command to its end. What still waits then, such as a read of the keyboard, is left behind.
+/// Runs a command to completion. Tasks that are still blocked, such as a read of the terminal, are abandoned.
 fn block_on(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("this command cannot start")?;

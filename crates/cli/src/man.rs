@@ -1,4 +1,4 @@
-//! `knoll man`: manual pages of every command, for packagers.
+//! `knoll man`: writes a manual page for each command, for packagers.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,19 +11,19 @@ use crate::style;
 
 /// The arguments of `knoll man`.
 #[derive(clap::Args)]
-pub struct Args {
-    /// The folder
+pub struct ManArgs {
+    /// The target directory
     folder: PathBuf,
 }
 
-/// Writes one page a command.
-pub fn run(args: &Args) -> Result<ExitCode> {
+/// Writes one page per command.
+pub fn run(args: &ManArgs) -> Result<ExitCode> {
     let folder = &args.folder;
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create the directory `{}`", folder.display()))?;
     let mut cli = Cli::command();
     cli.build();
     let count = write(&cli, "knoll", folder)?;
-    style::say("Wrote", &format!("{count} pages into `{}`", folder.display()));
+    style::say("Wrote", &format!("{count} pages to `{}`", folder.display()));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,4 +1,4 @@
-//! `knoll operator`: the hub and the controllers in a pod of a cluster.
+//! `knoll operator`: the controllers and the hub, as a pod of the cluster.
 
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,66 +23,68 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::install::version::Version;
-use crate::parts;
+use crate::services;
 
-/// The name of the volume with provider plugins, and where it is mounted.
+/// The volume of the shared provider plugin cache, and its mount path.
 const PLUGINS: &str = "knoll-plugins";
 const PLUGINS_PATH: &str = "/var/cache/knoll/plugins";
-/// How long the API may be out of reach when the operator starts: nodes start in no order.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the operator waits for the API server at startup. Nodes and control planes start in any order.
+const API_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The arguments of `knoll operator`.
 #[derive(clap::Args)]
-pub struct Args {
-    /// The kubeconfig [default: the pod's own access]
+pub struct OperatorArgs {
+    /// The kubeconfig [default: in-cluster configuration]
     #[arg(long, env = "KNOLL_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The namespace to work in [default: all]
+    /// The namespace to watch [default: all namespaces]
     #[arg(long, env = "KNOLL_WATCH_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Where the operator's own objects are: Lease, Service and certificate [default: the pod's namespace]
+    /// The namespace of the operator's Lease, Service and certificate [default: the pod's namespace]
     #[arg(long, env = "KNOLL_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     lease_namespace: Option<String>,
-    /// Who this operator is among several [default: one of its own]
+    /// The identity of this replica in the leader election [default: the pod's name]
     #[arg(long, env = "KNOLL_IDENTITY", value_name = "NAME")]
     identity: Option<String>,
-    /// Where the hub listens [default: port 8443 of every address]
+    /// The address that the hub listens on [default: port 8443 on all interfaces]
     #[arg(long, env = "KNOLL_HUB_LISTEN", value_name = "ADDRESS")]
     hub_listen: Option<SocketAddr>,
-    /// Where runners reach the hub [default: the address of the Service `knoll-hub`]
+    /// The URL by which runners reach the hub [default: the cluster IP of the Service `knoll-hub`]
     #[arg(long, env = "KNOLL_HUB_URL", value_name = "URL", value_parser = https)]
     hub_url: Option<String>,
-    /// Where health and metrics are served [default: port 8080 of every address]
+    /// The address that serves health checks and metrics [default: port 8080 on all interfaces]
     #[arg(long, env = "KNOLL_METRICS_LISTEN", value_name = "ADDRESS")]
     metrics_listen: Option<SocketAddr>,
-    /// The image that has `knoll` in it
+    /// The image that contains `knoll`
     #[arg(long, env = "KNOLL_IMAGE", default_value_t = knoll_deploy::Settings::default().image, value_name = "IMAGE")]
     knoll_image: String,
-    /// Give pods the runner as a volume of that image, and not by a container: Kubernetes 1.35, containerd 2.1 or CRI-O 1.33
+    /// Mount the runner from that image as an image volume instead of copying it in a container; needs Kubernetes 1.35
+    /// and containerd 2.1 or CRI-O 1.33
     #[arg(long, env = "KNOLL_IMAGE_VOLUMES")]
     image_volumes: bool,
-    /// The image of terraform, without its tag
+    /// The terraform image, without a tag
     #[arg(long, env = "KNOLL_TERRAFORM_IMAGE", default_value = "hashicorp/terraform", value_name = "IMAGE")]
     terraform_image: String,
-    /// The version of terraform where a Workspace names none
+    /// The terraform version for Workspaces that do not set one
     #[arg(long, env = "KNOLL_TERRAFORM_VERSION", default_value = "1.11.4", value_name = "VERSION")]
     terraform_version: String,
-    /// The image of OpenTofu, without its tag
+    /// The OpenTofu image, without a tag
     #[arg(long, env = "KNOLL_TOFU_IMAGE", default_value = "opentofu/opentofu", value_name = "IMAGE")]
     tofu_image: String,
-    /// The version of OpenTofu where a Workspace names none
+    /// The OpenTofu version for Workspaces that do not set one
     #[arg(long, env = "KNOLL_TOFU_VERSION", default_value = "1.10.10", value_name = "VERSION")]
     tofu_version: String,
-    /// A volume for provider plugins that all runs share, as JSON: `{"persistentVolumeClaim": {"claimName": "plugins"}}`
+    /// A volume for a provider plugin cache shared by all runs, as JSON: `{"persistentVolumeClaim": {"claimName":
+    /// "plugins"}}`
     #[arg(long, env = "KNOLL_PLUGIN_CACHE_VOLUME", value_name = "JSON", value_parser = volume)]
     plugin_cache_volume: Option<Volume>,
-    /// Read sources with `file://` from the operator's own file system, on behalf of whoever writes a Stack or a Run
+    /// Allow `file://` sources, which read the operator's own file system for any user who may create a Stack or a Run
     #[arg(long, env = "KNOLL_LOCAL_SOURCES")]
     local_sources: bool,
 }
 
-/// Runs until it is told to stop.
-pub fn run(args: &Args) -> Result<ExitCode> {
+/// Runs until the process receives a termination signal.
+pub fn run(args: &OperatorArgs) -> Result<ExitCode> {
     let filter = EnvFilter::try_from_env("KNOLL_LOG").unwrap_or_else(|_| EnvFilter::new("info,kube=warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if std::io::stderr().is_terminal() {
@@ -96,37 +98,37 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     result
 }
 
-async fn serve(args: &Args) -> Result<ExitCode> {
+async fn serve(args: &OperatorArgs) -> Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let stop = CancellationToken::new();
     let starting = start(args, &stop);
-    let parts = tokio::select! {
-        parts = starting => parts?,
+    let services = tokio::select! {
+        services = starting => services?,
         _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
         _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
     };
     let code = tokio::select! {
         _ = interrupt.recv() => ExitCode::SUCCESS,
         _ = terminate.recv() => ExitCode::SUCCESS,
-        error = parts.failed() => {
-            tracing::error!(%error, "a part has failed: stopping, to be started anew");
+        error = services.failed() => {
+            tracing::error!(%error, "a service has failed: shutting down, to be restarted");
             ExitCode::FAILURE
         }
     };
     tracing::info!("stopping");
     stop.cancel();
-    parts.finished().await;
+    services.finished().await;
     Ok(code)
 }
 
-async fn start(args: &Args, stop: &CancellationToken) -> Result<parts::Parts> {
+async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services::Services> {
     let metrics = Metrics::default();
     let config = config(args.kubeconfig.as_deref()).await?;
     let home = args.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let server = config.cluster_url.to_string();
     let client = knoll_operator::client::connect_counted(config, &metrics)
-        .with_context(|| format!("the cluster at {server} cannot be reached"))?;
+        .with_context(|| format!("cannot connect to the cluster at {server}"))?;
     let version = reach(&client, &server).await?;
     version.require()?;
     has_kinds(&client, &server).await?;
@@ -139,9 +141,11 @@ async fn start(args: &Args, stop: &CancellationToken) -> Result<parts::Parts> {
     let hub = Hub::start(client.clone(), namespace, listen, tls, fetch, stop.clone()).await?;
     let metrics_listen = args.metrics_listen.unwrap_or_else(|| every_address(METRICS_PORT));
     let monitor = TcpListener::bind(metrics_listen).await.with_context(|| {
-        format!("health and metrics cannot be served on {metrics_listen}; choose another `--metrics-listen`")
+        format!(
+            "cannot serve health checks and metrics on {metrics_listen}; choose another address with `--metrics-listen`"
+        )
     })?;
-    tracing::info!(kubernetes = %version, hub = url, listen = %hub.addr, metrics = %monitor.local_addr()?, "Knoll starts");
+    tracing::info!(kubernetes = %version, hub = url, listen = %hub.addr, metrics = %monitor.local_addr()?, "starting Knoll");
 
     let image =
         |repository: &str, version: &str| ToolImage { repository: repository.to_owned(), version: version.to_owned() };
@@ -169,7 +173,7 @@ async fn start(args: &Args, stop: &CancellationToken) -> Result<parts::Parts> {
         health: Health::default(),
         fetch,
     };
-    Ok(parts::start(client, hub, monitor, settings, stop.clone()))
+    Ok(services::start(client, hub, monitor, settings, stop.clone()))
 }
 
 async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
@@ -180,55 +184,55 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
             Config::from_custom_kubeconfig(config, &Default::default()).await.with_context(unreadable)
         }
         None => Config::incluster().map_err(|error| {
-            anyhow!("this is not a pod of a cluster ({error}): `knoll install` puts the operator into one, `--kubeconfig FILE` names one, and `knoll up` brings one")
+            anyhow!("not running in a pod ({error}): `knoll install` deploys the operator to a cluster, `--kubeconfig FILE` names a cluster, and `knoll up` starts a local one")
         }),
     }
 }
 
-/// Waits for the API for a while.
+/// Retries for [`API_TIMEOUT`] until the API server answers.
 async fn reach(client: &Client, server: &str) -> Result<Version> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + API_TIMEOUT;
     loop {
         match Version::of(client).await {
             Ok(version) => return Ok(version),
-            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Err(kept_out(server, &status)),
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Err(rejected(server, &status)),
             Err(error) if Instant::now() > deadline => {
-                return Err(said(&error)).with_context(|| format!("the cluster at {server} does not answer"));
+                return Err(api_message(&error)).with_context(|| format!("the cluster at {server} does not respond"));
             }
             Err(error) => {
-                tracing::warn!(%error, server, "the cluster does not answer yet");
+                tracing::warn!(%error, server, "the cluster does not respond yet");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
     }
 }
 
-fn kept_out(server: &str, status: &kube::core::Status) -> anyhow::Error {
-    anyhow!("the cluster at {server} does not let the operator in: {}", status.message)
+fn rejected(server: &str, status: &kube::core::Status) -> anyhow::Error {
+    anyhow!("the cluster at {server} rejected the operator's credentials: {}", status.message)
 }
 
 async fn has_kinds(client: &Client, server: &str) -> Result<()> {
     let known = match client.list_api_group_resources(API_VERSION).await {
         Ok(list) => list.resources.len(),
         Err(kube::Error::Api(status)) if status.code == 404 => 0,
-        Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Err(kept_out(server, &status)),
-        Err(error) => return Err(said(&error)).context("cannot see which kinds the cluster has"),
+        Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Err(rejected(server, &status)),
+        Err(error) => return Err(api_message(&error)).context("cannot list the API groups of the cluster"),
     };
     if known == 0 {
-        bail!("the cluster does not have Knoll's kinds ({API_VERSION}): `knoll install` installs them");
+        bail!("Knoll's CRDs ({API_VERSION}) are not installed in the cluster: run `knoll install`");
     }
     Ok(())
 }
 
-/// What the API said, without the form in which it said it.
-fn said(error: &kube::Error) -> anyhow::Error {
+/// The message of an API error, without kube's wrapping.
+fn api_message(error: &kube::Error) -> anyhow::Error {
     anyhow!(knoll_storage::message_of(error))
 }
 
-/// Where runners reach the hub, and the names that its certificate has to be for.
+/// The hub's URL for runners, and the DNS names and addresses of its certificate.
 ///
-/// The Service is named by its address, so that a run needs no cluster DNS.
-async fn address(args: &Args, client: &Client, home: &str) -> Result<(String, Vec<String>)> {
+/// Runners are given the Service's cluster IP, so a run does not depend on cluster DNS.
+async fn address(args: &OperatorArgs, client: &Client, home: &str) -> Result<(String, Vec<String>)> {
     let mut names = vec![format!("{SERVICE}.{home}.svc"), format!("{SERVICE}.{home}.svc.cluster.local")];
     if let Some(url) = &args.hub_url {
         let host = url.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
@@ -239,7 +243,7 @@ async fn address(args: &Args, client: &Client, home: &str) -> Result<(String, Ve
     let service = services
         .get_opt(SERVICE)
         .await
-        .map_err(|error| said(&error))
+        .map_err(|error| api_message(&error))
         .context("cannot read the address of the hub's Service")?;
     let ip: Option<IpAddr> = service.and_then(|service| service.spec?.cluster_ip?.parse().ok());
     let url = match ip {
@@ -252,15 +256,15 @@ async fn address(args: &Args, client: &Client, home: &str) -> Result<(String, Ve
     Ok((url, names))
 }
 
-/// The port on every address that the machine has, of both families where it knows both.
+/// The port on all interfaces, IPv6 and IPv4 where the machine has both.
 fn every_address(port: u16) -> SocketAddr {
     let six = std::net::TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
     let all: IpAddr = if six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
     SocketAddr::new(all, port)
 }
 
-/// A pod's name is unique. Elsewhere, the process and the time tell two operators apart.
-fn identity(args: &Args) -> String {
+/// The identity for leader election. A pod's name is unique; outside of a pod, process id and time are.
+fn identity(args: &OperatorArgs) -> String {
     args.identity.clone().unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         format!("operator-{}-{}", std::process::id(), now.as_millis())
@@ -271,17 +275,17 @@ fn https(text: &str) -> Result<String, String> {
     let uri: http::Uri = text.parse().map_err(|error| format!("{error}"))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("https"), Some(_)) => Ok(text.to_owned()),
-        _ => Err("write an address such as https://knoll.example.com".to_owned()),
+        _ => Err("expected a URL such as https://knoll.example.com".to_owned()),
     }
 }
 
 fn volume(text: &str) -> Result<Volume, String> {
-    let example = r#"write a volume of a pod as JSON, such as {"hostPath": {"path": "/var/cache/knoll"}}"#;
+    let example = r#"expected a pod volume as JSON, such as {"hostPath": {"path": "/var/cache/knoll"}}"#;
     let mut volume: Volume = serde_json::from_str(text).map_err(|error| format!("{error}; {example}"))?;
     volume.name = PLUGINS.to_owned();
     let bare = Volume { name: PLUGINS.to_owned(), ..Volume::default() };
     if volume == bare {
-        return Err(format!("it names no volume; {example}"));
+        return Err(format!("no volume source given; {example}"));
     }
     Ok(volume)
 }

@@ -1,10 +1,10 @@
-//! How messages look: the same words with and without colour.
+//! Formats messages. The text is the same with and without colour.
 
 use std::io::{IsTerminal, Write};
 
 use owo_colors::{OwoColorize, Style};
 
-/// Colours are for people: a terminal, and nobody said no.
+/// Colours are used on a terminal, unless `NO_COLOR` is set.
 fn coloured(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
@@ -13,33 +13,33 @@ fn paint(text: &str, style: Style, colour: bool) -> String {
     if colour { text.style(style).to_string() } else { text.to_owned() }
 }
 
-/// A line on standard output that begins with a word of state.
+/// Prints a line to standard output whose first word is highlighted.
 pub fn say(word: &str, rest: &str) {
     let colour = coloured(&std::io::stdout());
     let word = paint(word, Style::new().green().bold(), colour);
-    // A reader that went away is no error.
+    // A closed pipe is not an error here.
     let _ = writeln!(std::io::stdout(), "{word} {rest}");
 }
 
-/// A line on standard output with a label and a value.
+/// Prints a label and a value to standard output.
 pub fn field(label: &str, value: &str) {
     let colour = coloured(&std::io::stdout());
     let label = paint(&format!("{label:>12}"), Style::new().dimmed(), colour);
     let _ = writeln!(std::io::stdout(), "{label}  {value}");
 }
 
-/// A hint on standard output.
+/// Prints a hint to standard output.
 pub fn hint(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// A note on standard error.
+/// Prints a note to standard error.
 pub fn note(text: &str) {
     let colour = coloured(&std::io::stderr());
     let _ = writeln!(std::io::stderr(), "{} {text}", paint("note:", Style::new().yellow().bold(), colour));
 }
 
-/// An error with its causes, on standard error.
+/// Prints an error and its causes to standard error.
 pub fn error(error: &anyhow::Error) {
     let colour = coloured(&std::io::stderr());
     let mut out = std::io::stderr();
@@ -47,35 +47,33 @@ pub fn error(error: &anyhow::Error) {
     let mut last = error.to_string();
     for cause in error.chain().skip(1) {
         let text = cause.to_string();
-        // Many errors repeat their cause in their own words.
+        // Many errors repeat their cause in their own message.
         if !last.contains(&text) {
-            let _ = writeln!(out, "  {} {text}", paint("because:", Style::new().dimmed(), colour));
+            let _ = writeln!(out, "  {} {text}", paint("caused by:", Style::new().dimmed(), colour));
         }
         last = text;
     }
 }
 
-/// Whether standard output is for people who want colours.
 pub fn stdout_is_coloured() -> bool {
     coloured(&std::io::stdout())
 }
 
-/// Whether standard error is for people who want colours.
 pub fn stderr_is_coloured() -> bool {
     coloured(&std::io::stderr())
 }
 
-/// A line on standard error that is no result of the command.
+/// Prints a hint to standard error, so that standard output holds only the command's result.
 pub fn hint_aside(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Whether there is a person to ask.
+/// Whether standard input and standard error are terminals.
 pub fn can_ask() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Asks a person; nobody there is a no.
+/// Asks a yes-or-no question. Without a terminal the answer is no.
 pub fn confirm(question: &str) -> std::io::Result<bool> {
     if !can_ask() {
         return Ok(false);
@@ -88,7 +86,7 @@ pub fn confirm(question: &str) -> std::io::Result<bool> {
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// A line on standard error that matters less.
+/// Prints a dimmed line to standard error.
 pub fn quiet(text: &str) {
     let colour = coloured(&std::io::stderr());
     let _ = writeln!(std::io::stderr(), "{}", paint(text, Style::new().dimmed(), colour));

@@ -1,4 +1,4 @@
-//! `knoll uninstall`: takes Knoll out of a cluster, and never a state with it.
+//! `knoll uninstall`: removes Knoll from a cluster. It never deletes a state.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -15,41 +15,40 @@ use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use crate::connect::{Cluster, Connection, Explain};
-use crate::install::{self, Place, apply};
+use crate::install::{self, ClusterArgs, apply};
 use crate::style;
 
 /// The arguments of `knoll uninstall`.
 #[derive(clap::Args)]
-pub struct Args {
-    /// The namespace of the operator [default: where it is]
+pub struct UninstallArgs {
+    /// The namespace of the operator [default: where it is installed]
     #[arg(long, short, env = "KNOLL_INSTALL_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Keep the kinds and every object of them, and take only the operator away
+    /// Remove only the operator; keep the CRDs and all their objects
     #[arg(long, env = "KNOLL_KEEP_OBJECTS", conflicts_with = "delete_objects")]
     keep_objects: bool,
-    /// Delete every Workspace, Run and other object of Knoll's kinds too, as `kubectl delete` does
+    /// Also delete all Workspaces, Runs and other objects of Knoll's CRDs, as `kubectl delete` would
     #[arg(long, env = "KNOLL_DELETE_OBJECTS")]
     delete_objects: bool,
-    /// How long to wait until all is gone
+    /// How long to wait for the deletion to complete
     #[arg(long, env = "KNOLL_TIMEOUT", default_value = "3m", value_parser = install::duration, value_name = "DURATION")]
     timeout: Duration,
     #[command(flatten)]
-    place: Place,
+    cluster: ClusterArgs,
 }
 
-/// Takes it away.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let cluster = args.place.cluster(outer).await?;
+pub async fn run(args: UninstallArgs, outer: &Connection) -> Result<ExitCode> {
+    let cluster = args.cluster.cluster(outer).await?;
     match tokio::time::timeout(args.timeout, uninstall(&args, &cluster)).await {
         Ok(result) => result,
         Err(_) => bail!(
-            "not all is gone after {} s; an object may wait for its finalizer. `knoll uninstall` can be run again",
+            "some objects still exist after {} s; one may be waiting for its finalizer. It is safe to run `knoll uninstall` again",
             args.timeout.as_secs()
         ),
     }
 }
 
-async fn uninstall(args: &Args, cluster: &Cluster) -> Result<ExitCode> {
+async fn uninstall(args: &UninstallArgs, cluster: &Cluster) -> Result<ExitCode> {
     install::version::check(cluster).await?;
     let namespace = match &args.namespace {
         Some(namespace) => namespace.clone(),
@@ -62,50 +61,50 @@ async fn uninstall(args: &Args, cluster: &Cluster) -> Result<ExitCode> {
         let counts =
             objects.iter().map(|kind| count(kind.list.len(), &kind.resource.plural)).collect::<Vec<_>>().join(", ");
         bail!(
-            "the cluster has {counts}, which would go with Knoll\n  `--keep-objects` takes only the operator away and keeps them\n  `--delete-objects` deletes them too, as `kubectl delete` does; states are kept"
+            "the cluster still has {counts}\n  `--keep-objects` keeps them and removes only the operator\n  `--delete-objects` deletes them, as `kubectl delete` does; states are kept"
         );
     }
-    let mut unwanted: Vec<Manifest> = knoll_deploy::operator(&settings);
+    let mut manifests: Vec<Manifest> = knoll_deploy::operator(&settings);
     if !args.keep_objects {
-        unwanted.extend(knoll_deploy::rules());
-        unwanted.extend(kinds.iter().cloned());
+        manifests.extend(knoll_deploy::rules());
+        manifests.extend(kinds.iter().cloned());
     }
-    install::allowed(cluster, "delete", &unwanted).await?;
+    install::allowed(cluster, "delete", &manifests).await?;
     style::say("Uninstalling", &format!("Knoll from {}", cluster.server));
 
-    // While there is an operator that can let go of them.
+    // Objects are deleted first, while the operator can still remove their finalizers.
     if !args.keep_objects {
         delete_objects(cluster, &objects).await?;
     }
-    let mut states = kept::<Secret>(cluster, content::STATE).await?;
-    // What was claimed and never written is none.
+    let mut states = list_stored::<Secret>(cluster, content::STATE).await?;
+    // A head without a serial was claimed and never written, so it holds no state.
     states.retain(|head| head.annotations().contains_key(annotation::SERIAL));
-    let keep_namespace = keeps(cluster, &settings.namespace, &states).await?;
-    // The operator first, so that it does not mourn what goes after it; its namespace last.
-    unwanted.sort_by_key(|manifest| match manifest.resource.kind.as_str() {
+    let keep_namespace = reason_to_keep_namespace(cluster, &settings.namespace, &states).await?;
+    // The operator goes before the objects it depends on, and its namespace goes last.
+    manifests.sort_by_key(|manifest| match manifest.resource.kind.as_str() {
         "Deployment" => 0,
         "Namespace" => 2,
         _ => 1,
     });
-    for manifest in &unwanted {
+    for manifest in &manifests {
         if manifest.resource.kind == "Namespace" && keep_namespace.is_some() {
             continue;
         }
         delete(cluster, manifest).await?;
     }
-    style::say("Uninstalled:", &format!("the operator in the namespace `{}` is gone", settings.namespace));
-    let bundles = if args.keep_objects { Vec::new() } else { kept::<ConfigMap>(cluster, content::BUNDLE).await? };
+    style::say("Uninstalled:", &format!("the operator was removed from namespace `{}`", settings.namespace));
+    let bundles =
+        if args.keep_objects { Vec::new() } else { list_stored::<ConfigMap>(cluster, content::BUNDLE).await? };
     leftovers(args, &states, &bundles, keep_namespace.as_deref());
     Ok(ExitCode::SUCCESS)
 }
 
-/// The objects of one kind.
 struct Objects {
     resource: ApiResource,
     list: Vec<PartialObjectMeta<DynamicObject>>,
 }
 
-/// Every object of Knoll's kinds. A kind that is not there, or has none, is left out.
+/// All objects of Knoll's kinds. Kinds that are not installed, or have no objects, are omitted.
 async fn objects(cluster: &Cluster) -> Result<Vec<Objects>> {
     let mut found = Vec::new();
     for crd in knoll_api::crds() {
@@ -143,11 +142,11 @@ async fn delete_objects(cluster: &Cluster, objects: &[Objects]) -> Result<()> {
 async fn delete(cluster: &Cluster, manifest: &Manifest) -> Result<()> {
     let api = apply::api(&cluster.client, manifest);
     let was_there = gone(cluster, &api, manifest.name()).await?;
-    style::field(if was_there { "deleted" } else { "not there" }, &manifest.title());
+    style::field(if was_there { "deleted" } else { "not found" }, &manifest.title());
     Ok(())
 }
 
-/// Deletes an object with what it owns, and waits until it is gone; says whether it was there.
+/// Deletes an object and its dependents, and waits until it is gone. Returns whether it existed.
 async fn gone(cluster: &Cluster, api: &Api<DynamicObject>, name: &str) -> Result<bool> {
     let object = match api.delete(name, &DeleteParams::foreground()).await {
         Ok(answer) => answer.left(),
@@ -160,56 +159,62 @@ async fn gone(cluster: &Cluster, api: &Api<DynamicObject>, name: &str) -> Result
     Ok(true)
 }
 
-/// What the cluster keeps for Workspaces, of one content.
-async fn kept<K>(cluster: &Cluster, content: &str) -> Result<Vec<PartialObjectMeta<K>>>
+/// All Secrets or ConfigMaps with this `knoll.dev/content` label.
+async fn list_stored<K>(cluster: &Cluster, content: &str) -> Result<Vec<PartialObjectMeta<K>>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let api: Api<K> = Api::all(cluster.client.clone());
     let params = ListParams::default().labels(&format!("{}={content}", label::CONTENT));
-    let what = format!("cannot list what is kept as `{content}`");
+    let what = format!("cannot list the objects labelled `{content}`");
     Ok(install::administrator(api.list_metadata(&params).await, cluster, &what)?.items)
 }
 
-/// Why the operator's namespace has to stay, if it has to.
-async fn keeps(cluster: &Cluster, namespace: &str, states: &[PartialObjectMeta<Secret>]) -> Result<Option<String>> {
+/// Why the operator's namespace must not be deleted, if so.
+async fn reason_to_keep_namespace(
+    cluster: &Cluster,
+    namespace: &str,
+    states: &[PartialObjectMeta<Secret>],
+) -> Result<Option<String>> {
     if states.iter().any(|state| state.namespace().as_deref() == Some(namespace)) {
-        return Ok(Some(format!("the namespace `{namespace}`, because states are in it")));
+        return Ok(Some(format!("the namespace `{namespace}`, because it contains states")));
     }
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
-    let found = namespaces.get_metadata_opt(namespace).await.explain(cluster, "cannot look at the namespace")?;
+    let found = namespaces.get_metadata_opt(namespace).await.explain(cluster, "cannot read the namespace")?;
     let ours = |labels: &std::collections::BTreeMap<String, String>| {
         labels.get(label::MANAGED_BY).is_some_and(|by| by == label::MANAGED_BY_KNOLL)
     };
     let foreign = found.is_some_and(|found| !ours(found.labels()));
-    Ok(foreign.then(|| format!("the namespace `{namespace}`, because `knoll install` did not make it")))
+    Ok(foreign.then(|| format!("the namespace `{namespace}`, because it was not created by `knoll install`")))
 }
 
-/// Says what is still there.
+/// Prints the objects that remain in the cluster.
 fn leftovers(
-    args: &Args,
+    args: &UninstallArgs,
     states: &[PartialObjectMeta<Secret>],
     bundles: &[PartialObjectMeta<ConfigMap>],
     namespace: Option<&str>,
 ) {
     let mut left = Vec::new();
     if args.keep_objects {
-        left.push("the kinds with all objects of them, and the roles and the policy that go with them".to_owned());
+        left.push(
+            "the CRDs with all their objects, and the roles and the admission policy that belong to them".to_owned(),
+        );
     }
-    left.extend(kept_in(states, "states", "Secrets", content::STATE));
-    left.extend(kept_in(bundles, "bundles of modules", "ConfigMaps", content::BUNDLE));
+    left.extend(stored_summary(states, "states", "Secrets", content::STATE));
+    left.extend(stored_summary(bundles, "bundles of modules", "ConfigMaps", content::BUNDLE));
     left.extend(namespace.map(str::to_owned));
     if left.is_empty() {
         return;
     }
-    style::hint("It leaves:");
+    style::hint("Not deleted:");
     for what in left {
         style::hint(&format!("  {what}"));
     }
 }
 
-/// What is kept, where, and how to find it.
-fn kept_in<K>(list: &[PartialObjectMeta<K>], what: &str, kind: &str, content: &str) -> Option<String> {
+/// How many objects of a content are stored, in which namespaces, and the label to find them by.
+fn stored_summary<K>(list: &[PartialObjectMeta<K>], what: &str, kind: &str, content: &str) -> Option<String> {
     let places: BTreeSet<&str> = list.iter().filter_map(|object| object.metadata.namespace.as_deref()).collect();
     let places = places.into_iter().collect::<Vec<_>>().join(", ");
     let number = list.len();

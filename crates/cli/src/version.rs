@@ -1,4 +1,4 @@
-//! `knoll version`.
+//! `knoll version`: prints the versions of the client and the cluster.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,35 +14,32 @@ use crate::install::version::Version;
 use crate::output::{self, Format, OutputArgs};
 use crate::style;
 
-/// How long the cluster may take to answer.
+/// How long the cluster may take to respond.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The arguments of `knoll version`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct VersionArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     output: OutputArgs,
-    /// Do not ask the cluster
+    /// Print only the client version
     #[arg(long, env = "KNOLL_CLIENT")]
     client: bool,
 }
 
-/// What the cluster says of itself.
+/// The versions of a cluster.
 pub struct Server {
-    /// Its address.
     pub address: String,
-    /// The version of Kubernetes.
     pub kubernetes: Version,
-    /// The version of Knoll, when it is installed and the user may see it.
+    /// The version of Knoll, if it is installed and the user may read it.
     pub knoll: Option<String>,
-    /// The version of Knoll's kinds, when they are installed.
+    /// The API version of Knoll's CRDs, if they are installed.
     pub kinds: Option<String>,
 }
 
-/// Prints the versions of both sides.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+pub async fn run(args: VersionArgs, outer: &Connection) -> Result<ExitCode> {
     let client = env!("CARGO_PKG_VERSION");
     let server = if args.client { None } else { Some(server(&args.connection.or(outer)).await) };
     match args.output.output {
@@ -59,8 +56,7 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
             match server {
                 None => {}
                 Some(Ok(server)) => {
-                    let kinds =
-                        server.kinds.unwrap_or_else(|| "not installed; `knoll install` installs Knoll".to_owned());
+                    let kinds = server.kinds.unwrap_or_else(|| "not installed; run `knoll install`".to_owned());
                     let knoll = server.knoll.map(|version| format!("{version} on ")).unwrap_or_default();
                     text += &format!("server: {knoll}Kubernetes {} at {}\n", server.kubernetes, server.address);
                     text += &format!("kinds:  {kinds}\n");
@@ -77,23 +73,23 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the cluster.
+/// Reads the versions from the cluster.
 pub async fn server(connection: &Connection) -> Result<Server> {
     let cluster = Cluster::find_quietly(connection).await?;
     let ask = async {
-        let kubernetes = Version::of(&cluster.client).await.explain(&cluster, "cannot ask for the server's version")?;
+        let kubernetes = Version::of(&cluster.client).await.explain(&cluster, "cannot read the server version")?;
         let (knoll, kinds) = installed(&cluster).await?;
         Ok(Server { address: cluster.server.clone(), kubernetes, knoll, kinds })
     };
     match tokio::time::timeout(PATIENCE, ask).await {
         Ok(result) => result,
-        Err(_) => anyhow::bail!("the cluster at {} does not answer within {} s", cluster.server, PATIENCE.as_secs()),
+        Err(_) => anyhow::bail!("the cluster at {} did not respond within {} s", cluster.server, PATIENCE.as_secs()),
     }
 }
 
-/// The versions of Knoll and of its kinds. Everybody may know which kinds there are, not everybody how they are defined.
+/// The versions of Knoll and of its CRDs. Every user can list API groups; reading the CRDs needs permission.
 async fn installed(cluster: &Cluster) -> Result<(Option<String>, Option<String>)> {
-    let groups = cluster.client.list_api_groups().await.explain(cluster, "cannot ask for the server's kinds")?;
+    let groups = cluster.client.list_api_groups().await.explain(cluster, "cannot list the API groups of the server")?;
     let group = groups.groups.into_iter().find(|group| group.name == GROUP);
     let kinds = group.and_then(|group| group.versions.into_iter().next()).map(|version| version.group_version);
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());

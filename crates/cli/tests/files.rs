@@ -75,7 +75,7 @@ fn what_is_private_stays_at_home() {
     let found: Vec<&str> = found.lines().filter(|line| !line.contains("knoll")).collect();
     assert_eq!(found, ["./.terraformignore", "./inside", "./main.tf", "./sub/x.sh"]);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("away` leads out of the module, and is left out"), "{said}");
+    assert!(said.contains("away`: its target is outside of the module"), "{said}");
 }
 
 #[test]

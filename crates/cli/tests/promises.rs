@@ -235,7 +235,7 @@ async fn the_files_the_log_and_earlier_states_outlive_their_run() {
     let parts: String = ["init", "plan", "apply"].iter().map(|step| logs(&["one", "--step", step])).collect();
     assert_eq!(parts, whole);
     let wrong = world.call(&["logs", "-n", &place.namespace, "one", "--step", "command"]);
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("it has setup, init, plan, apply"), "{wrong:?}");
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("its steps are setup, init, plan, apply"), "{wrong:?}");
 
     // A second version; then the first one is pushed again, through the queue.
     place.apply("two", &module("two")).await;

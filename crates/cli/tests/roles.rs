@@ -58,7 +58,7 @@ impl<'a> Person<'a> {
         let output = self.call(words);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{}: knoll {words:?} must be refused", self.user);
-        assert!(said.contains(what) && said.contains("ask for the role"), "{}: knoll {words:?}: {said}", self.user);
+        assert!(said.contains(what) && said.contains("for the role"), "{}: knoll {words:?}: {said}", self.user);
     }
 }
 
@@ -76,20 +76,20 @@ fn each_role_does_its_part_and_no_other() {
     assert_eq!(terminal.ends().code(), Some(0));
     assert_eq!(uma.can(&["output", "-raw", "word"]), "hello");
     for who in [&ann, &vic] {
-        who.cannot(&["plan"], "cannot upload the files of this folder: ");
-        who.cannot(&["output"], "cannot upload the files of this folder: ");
-        who.cannot(&["workspace", "new", "other"], "cannot make the workspace `other`: ");
+        who.cannot(&["plan"], "cannot upload the files of this directory: ");
+        who.cannot(&["output"], "cannot upload the files of this directory: ");
+        who.cannot(&["workspace", "new", "other"], "cannot create workspace `other`: ");
     }
 
     let run = uma.can(&["apply", "-auto-approve=false", "--approval", "manual", "-var", "word=two", "--detach"]);
     let run = run.trim();
     home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
     for who in [&uma, &vic] {
-        who.cannot(&["approve", run, "--yes"], &format!("cannot approve the run `{run}`: "));
-        who.cannot(&["discard", run, "--yes"], &format!("cannot discard the run `{run}`: "));
+        who.cannot(&["approve", run, "--yes"], &format!("cannot approve run `{run}`: "));
+        who.cannot(&["discard", run, "--yes"], &format!("cannot discard run `{run}`: "));
     }
     for who in [&ann, &vic] {
-        who.cannot(&["cancel", run], &format!("cannot cancel the run `{run}`: "));
+        who.cannot(&["cancel", run], &format!("cannot cancel run `{run}`: "));
     }
     let shown = ann.can(&["approve", run, "--yes", "--follow"]);
     assert!(shown.contains("~ terraform_data.a (change)") && shown.contains("Apply complete!"), "{shown}");
@@ -103,12 +103,12 @@ fn each_role_does_its_part_and_no_other() {
         assert!(who.can(&["logs", run]).contains("Apply complete!"));
         assert_eq!(who.can(&["workspace", "list", "-o", "name"]), "workspace.knoll.dev/net\n");
     }
-    nobody.cannot(&["runs"], "cannot list the runs: ");
-    nobody.cannot(&["plan"], "cannot read the workspace `net`: ");
+    nobody.cannot(&["runs"], "cannot list runs: ");
+    nobody.cannot(&["plan"], "cannot read workspace `net`: ");
     // States are Secrets, which those who only look do not read.
     uma.can(&["state", "pull"]);
-    ann.cannot(&["state", "pull"], "cannot read the state of `net`, which is in Secrets: ");
-    vic.cannot(&["state", "pull"], "cannot read the state of `net`, which is in Secrets: ");
+    ann.cannot(&["state", "pull"], "cannot read the state of workspace `net`, which is stored in Secrets: ");
+    vic.cannot(&["state", "pull"], "cannot read the state of workspace `net`, which is stored in Secrets: ");
 }
 
 #[test]
@@ -121,9 +121,9 @@ fn the_doctor_knows_what_each_role_may_do() {
     ];
     for (name, role, expect) in rows {
         let said = Person::with_role(&home, name, Some(role)).can(&["doctor"]);
-        let may: Vec<bool> = ["start runs", "make workspaces", "approve plans", "read states"]
+        let may: Vec<bool> = ["start runs", "create workspaces", "approve plans", "read states"]
             .iter()
-            .map(|what| said.contains(&format!("you may {what}")))
+            .map(|what| said.contains(&format!("you can {what}")))
             .collect();
         assert_eq!(may, expect, "{role}: {said}");
     }
@@ -135,7 +135,7 @@ fn who_may_not_install_is_told_so_and_so_is_who_installs_twice() {
     let home = Home::with_workspace();
     if !home.is_guest() {
         let said = home.fails(&["install"]);
-        assert!(said.contains("has Knoll in it already"), "{said}");
+        assert!(said.contains("already includes Knoll"), "{said}");
         return;
     }
     let uma = Person::with_role(&home, "uma", Some("knoll-user"));

@@ -82,7 +82,7 @@ fn the_settings_of_a_workspace_are_edited() {
     assert!(code == Some(0) && text.ends_with("Changed workspace `net`\n"), "{text}");
     assert_eq!(history(), "30");
     let (code, text) = said(edit("sed -i s/terraform$/pulumi/"));
-    assert!(code == Some(1) && text.contains("nothing was changed; what you wrote is in"), "{text}");
+    assert!(code == Some(1) && text.contains("nothing was changed; your changes are saved in"), "{text}");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_plan_is_decided_by_whoever_looks_at_it() {
     assert_eq!((&status["decision"]["decision"], &status["phase"]), (&"Approve".into(), &"Succeeded".into()));
     assert!(!status["decision"]["by"].as_str().unwrap().is_empty());
     let error = home.fails(&["discard", run, "--yes"]);
-    assert!(error.contains("decided already: Approve by"), "{error}");
+    assert!(error.contains("already has a decision: Approve by"), "{error}");
 
     let run = home.ok(&["destroy", "--approval", "manual", "--detach"]);
     home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
@@ -126,7 +126,7 @@ fn whoever_decides_second_is_told_who_was_first() {
     home.until_run("it is discarded", |run| run["status"]["phase"] == "Discarded");
     terminal.types("y\n");
     assert_eq!(terminal.ends().code(), Some(1), "{}", terminal.printed);
-    terminal.prints("decided already: Discard by");
+    terminal.prints("already has a decision: Discard by");
 }
 
 /// How many runs in a row: six, or a hundred for `cargo xtask test --thorough`.
@@ -278,5 +278,5 @@ fn states_are_kept_compared_brought_back_and_pushed() {
     home.ok(&["state", "push", file.to_str().unwrap()]);
     assert_eq!(home.ok(&["output", "-raw", "word"]), "pushed");
     std::fs::write(&file, "[]").unwrap();
-    assert!(home.fails(&["state", "push", file.to_str().unwrap()]).contains("is no state of terraform's"));
+    assert!(home.fails(&["state", "push", file.to_str().unwrap()]).contains("is not a terraform state file"));
 }

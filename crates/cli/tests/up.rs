@@ -125,7 +125,7 @@ fn up_status_down() {
     assert!(knoll.kubectl("get nodes", "").contains("Ready"));
     let kinds = knoll.kubectl("api-resources --api-group knoll.dev -o name", "");
     assert_eq!(kinds.lines().count(), 6, "{kinds}");
-    assert!(knoll.up().starts_with("Running already"), "a second `up` is no error");
+    assert!(knoll.up().starts_with("Already running"), "a second `up` is no error");
     assert!(knoll.ok(&["status"]).starts_with("Running"));
     assert!(knoll.ok(&["down"]).starts_with("Stopped"));
     assert_eq!(knoll.call(&["status"]).status.code(), Some(1));
@@ -145,7 +145,7 @@ fn what_keeps_a_cluster_from_starting_is_said() {
     let file = knoll.folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let error = knoll.fails(&["up", "--data-dir", file.to_str().unwrap()]);
-    assert!(error.contains("data folder"), "{error}");
+    assert!(error.contains("data directory"), "{error}");
     std::fs::write(knoll.data().join("knoll.db"), "not a database at all, and long enough to be looked at").unwrap();
     let error = knoll.fails(&["up", "--detach", "--port", "0"]);
     assert!(error.contains("knoll.db"), "{error}");

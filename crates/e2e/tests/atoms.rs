@@ -113,7 +113,7 @@ async fn versions_come_and_go_by_the_users_commands() {
     let history = namespace.knoll(&["atom", "history", "web"]).ok();
     assert!(history.lines().count() == 4 && history.contains(&first), "{history}");
     assert!(namespace.knoll(&["atom", "list"]).ok().contains("Running"));
-    assert!(namespace.knoll(&["atom", "cancel", "web"]).refused().contains("nothing is under way"));
+    assert!(namespace.knoll(&["atom", "cancel", "web"]).refused().contains("no update in progress"));
     let _ = namespace.kubectl(&["delete", "atom", "web", "--timeout=60s"]).ok();
     assert!(!is_there(&namespace, "cm/a"));
 }

@@ -1,12 +1,12 @@
-//! Hears from the hub that the run is cancelled.
+//! Listens for the cancellation of the run.
 
 use knoll_api::wire::path;
 
 use crate::hub::Hub;
 use crate::stop::{Reason, Stop};
 
-/// Waits at the hub until the run is cancelled. The hub answers without a decision from time to time, so that a
-/// connection that died unnoticed is replaced.
+/// Long-polls the hub until the run is cancelled. The hub responds from time to time without a decision, so that a dead
+/// connection is replaced.
 pub async fn listen(hub: Hub, stop: Stop) {
     loop {
         match hub.get("the cancellation", path::CANCEL).await {
@@ -16,8 +16,8 @@ pub async fn listen(hub: Hub, stop: Stop) {
             }
             Ok(None) => {}
             Err(error) => {
-                // Reports also bring the news of a cancellation.
-                tracing::warn!(%error, "the hub does not tell of a cancellation");
+                // Progress reports also return a cancellation.
+                tracing::warn!(%error, "cannot listen for a cancellation");
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! The words of `knoll runner`: what Knoll starts inside a Run's pod.
+//! The command line of `knoll runner`, which Knoll starts inside a Run's pod.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -13,26 +13,25 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Step {
-    /// Put this program into a folder that the pod's containers share.
+    /// Copy this binary to a directory that the pod's containers share
     Install {
-        /// The folder.
+        /// The directory
         folder: PathBuf,
     },
-    /// Run a hook in an image of its own, when its turn has come.
+    /// Wait for the turn of a hook with its own image, and run it
     Hook {
-        /// The hook's name.
+        /// The name of the hook
         name: String,
     },
 }
 
 impl Args {
-    /// The runner, or its installation.
     #[must_use]
     pub fn run(self) -> ExitCode {
         match self.command {
             Some(Step::Install { folder }) => match crate::install(&folder) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => fail(&format!("cannot install into `{}`", folder.display()), Some(&error)),
+                Err(error) => fail(&format!("cannot install to `{}`", folder.display()), Some(&error)),
             },
             Some(Step::Hook { name }) => block_on(crate::hook(&name)),
             None => match crate::Config::from_env(|name| std::env::var(name).ok()) {
@@ -46,15 +45,15 @@ impl Args {
 fn block_on(work: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime.block_on(work),
-        Err(error) => fail("the runner cannot start", Some(&error)),
+        Err(error) => fail("cannot start the runner", Some(&error)),
     }
 }
 
-/// Says what went wrong as the user's commands do.
+/// Prints an error in the format of the other commands.
 fn fail(what: &str, because: Option<&dyn Error>) -> ExitCode {
     eprintln!("error: {what}");
     if let Some(cause) = because {
-        eprintln!("  because: {cause}");
+        eprintln!("  caused by: {cause}");
     }
     ExitCode::FAILURE
 }

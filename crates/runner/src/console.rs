@@ -1,5 +1,5 @@
-//! What a run prints: to the runner's own standard output, for `kubectl logs` and attached clients, and to the log that the
-//! hub keeps.
+//! Prints a run's output to the runner's standard output, for `kubectl logs` and attached clients, and to the log
+//! stored by the hub.
 
 use std::sync::{Arc, PoisonError};
 
@@ -9,63 +9,63 @@ use tokio::sync::Mutex;
 use crate::log::Log;
 use crate::redact::{Redactor, Stream};
 
-/// Where everything that a run prints goes. Cheap to clone.
+/// The destination of all output of a run. Cheap to clone.
 #[derive(Clone)]
 pub struct Console {
     log: Log,
     redactor: Redactor,
-    /// One piece after the other, also when hooks and terraform print at the same time.
+    /// The lock keeps chunks whole when hooks and terraform print at the same time.
     out: Arc<Mutex<tokio::io::Stdout>>,
-    /// Where it is kept instead, for a console that holds back.
+    /// The buffer of a console that holds its output back.
     held: Option<Arc<std::sync::Mutex<Vec<u8>>>>,
 }
 
 impl Console {
-    /// Prints without `redactor`'s values, also to `log`.
+    /// Prints with the values of `redactor` masked, also to `log`.
     pub fn new(log: Log, redactor: Redactor) -> Self {
         Console { log, redactor, out: Arc::new(Mutex::new(tokio::io::stdout())), held: None }
     }
 
-    /// A console that prints nothing until [`Console::release`] is given it.
+    /// A console that buffers its output until [`Console::release`].
     pub fn hold(&self) -> Self {
         Console { held: Some(Arc::default()), ..self.clone() }
     }
 
-    /// Prints what `held` has held back.
+    /// Prints the buffered output of `held`.
     pub async fn release(&self, held: &Console) {
         let bytes =
             held.held.as_ref().map(|held| std::mem::take(&mut *held.lock().unwrap_or_else(PoisonError::into_inner)));
         self.print(&bytes.unwrap_or_default()).await;
     }
 
-    /// How many bytes were printed, those of earlier pods included.
+    /// The number of bytes printed so far, including those of earlier pods.
     pub fn offset(&self) -> u64 {
         self.log.offset()
     }
 
-    /// `text` without sensitive values.
+    /// Masks sensitive values in `text`.
     pub fn redact(&self, text: &str) -> String {
         self.redactor.text(text)
     }
 
-    /// What a step says that fails with this output.
+    /// The message of a step that failed with this output.
     pub fn message(&self, output: &[u8]) -> String {
         let mut tail = Tail::default();
         tail.push(self.redact(&String::from_utf8_lossy(output)).as_bytes());
         tail.message()
     }
 
-    /// Masks these texts too from now on.
+    /// Adds values to mask.
     pub fn learn(&self, sensitive: &[String]) {
         self.redactor.learn(sensitive.iter().map(String::as_str));
     }
 
-    /// Prints a line of the runner's own.
+    /// Prints a message of the runner's own.
     pub async fn line(&self, text: &str) {
         self.print(format!("{}\n", self.redactor.text(text)).as_bytes()).await;
     }
 
-    /// For the output of one process.
+    /// A pipe for the output of one process.
     pub fn pipe(&self) -> Pipe {
         Pipe { console: self.clone(), stream: self.redactor.stream(), tail: Tail::default() }
     }
@@ -80,7 +80,7 @@ impl Console {
         }
         let mut out = self.out.lock().await;
         self.log.append(bytes);
-        // Nobody has to read along: the log has it, and a run does not end because a reader is gone.
+        // A closed standard output does not fail the run, because the log has the output as well.
         let _ = out.write_all(bytes).await;
         let _ = out.flush().await;
     }
@@ -94,14 +94,13 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Prints the next piece.
     pub async fn push(&mut self, piece: &[u8]) {
         let harmless = self.stream.push(piece);
         self.tail.push(&harmless);
         self.console.print(&harmless).await;
     }
 
-    /// Prints what was held back and returns the last lines, as a message.
+    /// Prints the buffered rest, and returns the last lines as a message.
     pub async fn finish(mut self) -> String {
         let rest = self.stream.finish();
         self.tail.push(&rest);
@@ -110,16 +109,16 @@ impl Pipe {
     }
 }
 
-/// The end of an output, kept for the message of a step that fails.
+/// The end of an output, for the message of a step that fails.
 #[derive(Default)]
 pub(crate) struct Tail {
     bytes: Vec<u8>,
 }
 
 impl Tail {
-    /// What is kept is more than a message may have, because colours and frames are taken out.
+    /// More than the maximum message, because colours and frames are removed from it.
     const KEPT: usize = 16 * 1024;
-    /// A message fits into a status and on a screen.
+    /// The maximum length of a message, which has to fit into a status.
     const MESSAGE: usize = 2048;
     const LINES: usize = 20;
 
@@ -149,13 +148,13 @@ impl Tail {
     }
 }
 
-/// Text without terminal sequences and without the frame that terraform draws around its messages.
+/// Removes terminal escape sequences, and the frame that terraform draws around its messages.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         if c == '\u{1b}' {
-            // A control sequence ends with its first letter.
+            // An escape sequence ends with its first letter.
             for c in chars.by_ref() {
                 if c.is_ascii_alphabetic() {
                     break;

@@ -1,4 +1,4 @@
-//! Lets terraform describe a plan: for the status, and as a file for hooks.
+//! Runs `terraform show -json` on a plan, for the status and for hooks.
 
 use std::fs::OpenOptions;
 use std::io::{Error, Result};
@@ -12,10 +12,10 @@ use crate::plan;
 use crate::process::Program;
 use crate::setup::Folders;
 
-/// Describes a plan that changes something, or not. Its file is there as a whole or not at all.
+/// Summarizes a plan. Its JSON file is written atomically.
 ///
 /// # Errors
-/// With terraform's words, when it does not describe it; they fit into a status.
+/// If `show -json` fails; the message is short enough for a status.
 pub async fn describe(
     program: Program,
     folders: Folders,
@@ -40,12 +40,12 @@ pub async fn describe(
         .await?;
     if !shown.status.success() {
         let words = console.message(&shown.stderr);
-        return Err(Error::other(format!("`show -json` ended with {}\n{words}", shown.status)));
+        return Err(Error::other(format!("`show -json` failed with {}\n{words}", shown.status)));
     }
-    // What the error itself says may hold a value of the plan.
+    // The parser's own message could contain a value of the plan.
     let unread = |error: serde_json::Error| {
         Error::other(format!(
-            "`show -json` printed what is no plan, at line {} column {}",
+            "`show -json` printed an invalid plan, at line {} column {}",
             error.line(),
             error.column()
         ))

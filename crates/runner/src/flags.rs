@@ -1,48 +1,47 @@
-//! The user's own flags for `plan` and `apply`, which a run carries out as two commands. Pure.
+//! Splits the user's flags between `plan` and `apply`, because a run executes both. Pure.
 
 use std::ffi::OsString;
 
-/// Flags of `terraform apply` that `terraform plan` does not know.
+/// Flags of `terraform apply` that `terraform plan` does not have.
 const APPLY_ONLY: [&str; 3] = ["auto-approve", "backup", "state-out"];
-/// Flags that both take, also when `apply` is given a plan.
+/// Flags of both commands that `apply` accepts together with a plan file.
 const BOTH: [&str; 8] =
     ["compact-warnings", "input", "json", "lock", "lock-timeout", "no-color", "parallelism", "show-sensitive"];
-/// Flags of [`APPLY_ONLY`] and [`BOTH`] whose value may be the next word.
+/// Flags of [`APPLY_ONLY`] and [`BOTH`] whose value may be the next argument.
 const WITH_VALUE: [&str; 4] = ["backup", "lock-timeout", "parallelism", "state-out"];
 
-/// The flags for `init`, which the user did not call: only those about how things look.
+/// The flags for `init`: only those that affect the output.
 pub fn of_init(args: &[String]) -> Vec<OsString> {
     pick(args, |name| name == "no-color")
 }
 
-/// The flags for `plan`.
 pub fn of_plan(args: &[String]) -> Vec<OsString> {
     pick(args, |name| !APPLY_ONLY.contains(&name) && name != "detailed-exitcode")
 }
 
-/// The flags for `apply`, when it is given a plan.
+/// The flags for `apply` with a plan file.
 pub fn of_apply(args: &[String]) -> Vec<OsString> {
     pick(args, |name| BOTH.contains(&name) || (APPLY_ONLY.contains(&name) && name != "auto-approve"))
 }
 
-/// Whether the user wants to tell a plan with changes by its exit code.
+/// Whether `-detailed-exitcode` is given.
 pub fn wants_detailed_exit_code(args: &[String]) -> bool {
     args.iter().any(|arg| flag(arg) == Some("detailed-exitcode") && !arg.ends_with("=false"))
 }
 
-fn pick(args: &[String], wanted: impl Fn(&str) -> bool) -> Vec<OsString> {
+fn pick(args: &[String], accept: impl Fn(&str) -> bool) -> Vec<OsString> {
     let mut picked = Vec::new();
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let Some(name) = flag(arg) else {
-            // A value of a flag that only `plan` has, or a word that terraform has to refuse.
-            if wanted("") {
+            // A value of a flag that only `plan` has, or an argument that terraform has to reject.
+            if accept("") {
                 picked.push(arg.into());
             }
             continue;
         };
         let value = if !arg.contains('=') && WITH_VALUE.contains(&name) { args.next() } else { None };
-        if wanted(name) {
+        if accept(name) {
             picked.push(arg.into());
             picked.extend(value.map(OsString::from));
         }
@@ -50,7 +49,7 @@ fn pick(args: &[String], wanted: impl Fn(&str) -> bool) -> Vec<OsString> {
     picked
 }
 
-/// The name of a flag, which terraform takes with one dash or two.
+/// The name of a flag. Terraform accepts one dash or two.
 fn flag(arg: &str) -> Option<&str> {
     let name = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'))?;
     Some(name.split('=').next().unwrap_or(name))

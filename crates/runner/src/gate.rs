@@ -1,8 +1,9 @@
-//! Hooks that run in a container of their own: it waits at a gate, in the pod's shared volume, until its turn.
+//! Runs hooks with their own image. Their container waits at a gate, a directory in the pod's shared volume.
 //!
-//! The gate is a folder. A container that has started puts `NAME.here` there. The runner puts `NAME.go` there when it is the hook's turn; the hook's container runs the script,
-//! appends its output to `NAME.out` and leaves `NAME.exit` with its exit code. `NAME.stop` asks it to stop, and `closed`
-//! says that the run is over, so that containers whose turn never came end too.
+//! A hook's container creates `NAME.here` when it has started. The runner creates `NAME.go` when it is the hook's turn.
+//! The container then runs the script, appends its output to `NAME.out`, and writes its exit code to `NAME.exit`. The
+//! runner creates `NAME.stop` to stop the hook, and `closed` at the end of the run, so that containers whose turn never
+//! came exit too.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -19,34 +20,34 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::process::{Ended, Place, Program};
+use crate::process::{Ended, Execution, Program};
 use crate::watch::FolderWatch;
 
-/// The exit code of a process that SIGTERM ended, as a shell has it.
+/// The exit code of a process that SIGTERM ended: 128 + 15.
 const TERMINATED: i32 = 143;
 const CLOSED: &str = "closed";
 
-/// What a hook's container has to run.
+/// The content of `NAME.go`: the program that the container runs.
 #[derive(Serialize, Deserialize)]
 struct Turn {
     program: PathBuf,
     args: Vec<String>,
     folder: PathBuf,
-    /// Beside the container's own environment.
+    /// Variables added to the container's own environment.
     env: BTreeMap<String, String>,
 }
 
-/// Lets the container of the hook `name` run `program`, and waits for its end. `will_not_come` says why its container
-/// cannot start; it is asked only until the container is there.
+/// Lets the container of the hook `name` run `program`, and waits for its end. `will_not_come` resolves with the reason
+/// if the container cannot start; it is polled only until the container is there.
 ///
 /// # Errors
-/// When the gate cannot be used, or the container cannot start.
+/// If the gate cannot be used, or the container cannot start.
 pub async fn open(
     work_dir: &Path,
     name: &str,
     program: &Program,
     env: BTreeMap<String, String>,
-    place: Place<'_>,
+    execution: Execution<'_>,
     will_not_come: impl Future<Output = String>,
 ) -> io::Result<Ended> {
     let gate = folder(work_dir)?;
@@ -59,12 +60,12 @@ pub async fn open(
     };
     write(&gate, &format!("{name}.go"), &serde_json::to_vec(&turn)?)?;
     let (out, exit) = (gate.join(format!("{name}.out")), gate.join(format!("{name}.exit")));
-    let mut pipe = place.console.pipe();
+    let mut pipe = execution.console.pipe();
     let mut printed = 0;
     let mut asked_to_stop = false;
     let mut timed_out = false;
     let limit = async {
-        match place.limit {
+        match execution.limit {
             Some(limit) => tokio::time::sleep(limit).await,
             None => std::future::pending().await,
         }
@@ -73,7 +74,7 @@ pub async fn open(
     let mut will_not_come = std::pin::pin!(will_not_come);
     let here = gate.join(format!("{name}.here"));
     loop {
-        // Looked for first: what was printed before the end is there once the end is.
+        // The exit file is checked first, because all output is written before it.
         let ended = fs::read_to_string(&exit).ok();
         let piece = read_from(&out, printed)?;
         printed += piece.len() as u64;
@@ -83,13 +84,13 @@ pub async fn open(
             return Ok(Ended { code, message: pipe.finish().await, timed_out });
         }
         if (asked_to_stop || timed_out) && !here.exists() {
-            // Nobody is there to stop.
+            // The container has not started, so there is nothing to stop.
             return Ok(Ended { code: TERMINATED, message: pipe.finish().await, timed_out });
         }
         tokio::select! {
             changed = watch.changed(|file| file.to_string_lossy().starts_with(name)) => changed?,
             why = &mut will_not_come, if !here.exists() => return Err(io::Error::other(why)),
-            () = place.stop.requested(), if !asked_to_stop => {
+            () = execution.stop.requested(), if !asked_to_stop => {
                 asked_to_stop = true;
                 write(&gate, &format!("{name}.stop"), b"")?;
             }
@@ -101,24 +102,24 @@ pub async fn open(
     }
 }
 
-/// Says that no other turn comes.
+/// Closes the gate: no other hook will run.
 pub fn close(work_dir: &Path) {
     let closed = folder(work_dir).and_then(|gate| write(&gate, CLOSED, b""));
     if let Err(error) = closed {
-        tracing::debug!(%error, "containers of hooks may wait in vain");
+        tracing::debug!(%error, "cannot close the gate: containers of hooks may wait until the pod ends");
     }
 }
 
-/// The main function of a hook's container: waits for the turn of the hook `name` and runs it.
+/// The main function of a hook's container: waits for the turn of the hook `name`, and runs it.
 pub async fn hook(name: &str) -> ExitCode {
     let Some(work_dir) = std::env::var_os(env::WORK_DIR) else {
-        eprintln!("knoll: `{}` is not set; `knoll runner hook` is made to run in a Run's pod", env::WORK_DIR);
+        eprintln!("knoll: `{}` is not set; `knoll runner hook` only runs inside a Run's pod", env::WORK_DIR);
         return ExitCode::FAILURE;
     };
     match wait_and_run(Path::new(&work_dir), name).await {
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Err(error) => {
-            eprintln!("knoll: the hook `{name}` cannot run: {error}");
+            eprintln!("knoll: cannot run hook `{name}`: {error}");
             ExitCode::FAILURE
         }
     }
@@ -158,14 +159,15 @@ async fn wait_and_run(work_dir: &Path, name: &str) -> io::Result<i32> {
             let mut output = pipe::Receiver::from_owned_fd(reader.into())?;
             let mut buffer = vec![0; 16 * 1024];
             loop {
-                // Asked each time: the request may be older than the process.
+                // Checked in each iteration, because the request may be older than the process.
                 if stop.exists() {
                     interrupt(child.id());
                 }
                 tokio::select! {
                     read = output.read(&mut buffer) => match read {
                         Ok(count) if count > 0 => {
-                            // Not to this container's own log: only the runner knows what is sensitive in it.
+                            // The output does not go to this container's own log, because only the runner knows which
+                            // values are sensitive.
                             out.write_all(&buffer[..count])?;
                         }
                         _ => break crate::process::code(child.wait().await?),
@@ -182,23 +184,23 @@ async fn wait_and_run(work_dir: &Path, name: &str) -> io::Result<i32> {
 
 fn interrupt(id: Option<u32>) {
     if let Some(id) = id.and_then(|id| i32::try_from(id).ok()) {
-        // It may have ended in the meantime, which is what we want of it.
+        // The process may already have ended.
         let _ = kill(Pid::from_raw(id), Signal::SIGTERM);
     }
 }
 
-/// The gate, which containers of other users write to as well.
+/// The directory of the gate. Containers of other users write to it as well.
 fn folder(work_dir: &Path) -> io::Result<PathBuf> {
     let gate = work_dir.join("gate");
     if !gate.exists() {
         fs::create_dir_all(&gate)?;
-        // Another container may have been faster, and of another user.
+        // Another container, with another user, may have created it first.
         let _ = fs::set_permissions(&gate, fs::Permissions::from_mode(0o777));
     }
     Ok(gate)
 }
 
-/// Puts a file into the gate as a whole.
+/// Writes a file to the gate atomically.
 fn write(gate: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     let temporary = gate.join(format!(".{name}"));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&temporary)?;
@@ -206,7 +208,7 @@ fn write(gate: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     fs::rename(temporary, gate.join(name))
 }
 
-/// The part of a file from `start` on; nothing when it is not there yet.
+/// The bytes of a file from `start` on, or none if it does not exist yet.
 fn read_from(path: &Path, start: u64) -> io::Result<Vec<u8>> {
     let mut file = match fs::File::open(path) {
         Ok(file) => file,
@@ -247,12 +249,12 @@ mod tests {
     async fn run(script: &str, stop: &Stop, limit: Option<Duration>) -> (Ended, i32) {
         let home = tempfile::tempdir().unwrap();
         let console = Console::new(Log::new(0), Redactor::default());
-        let place = Place { console: &console, terminal: None, stop, grace: Grace::default(), limit };
+        let execution = Execution { console: &console, terminal: None, stop, grace: Grace::default(), limit };
         let env = BTreeMap::from([("WHO".to_owned(), "world".to_owned())]);
         let program = shell(script, home.path());
         let both = async {
             tokio::join!(
-                open(home.path(), "h", &program, env, place, std::future::pending()),
+                open(home.path(), "h", &program, env, execution, std::future::pending()),
                 wait_and_run(home.path(), "h")
             )
         };
@@ -283,10 +285,11 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let console = Console::new(Log::new(0), Redactor::default());
         let stop = Stop::default();
-        let place = Place { console: &console, terminal: None, stop: &stop, grace: Grace::default(), limit: None };
+        let execution =
+            Execution { console: &console, terminal: None, stop: &stop, grace: Grace::default(), limit: None };
         let program = shell("true", home.path());
         let why = std::future::ready("no such image".to_owned());
-        let failed = open(home.path(), "h", &program, BTreeMap::new(), place, why).await.unwrap_err();
+        let failed = open(home.path(), "h", &program, BTreeMap::new(), execution, why).await.unwrap_err();
         assert_eq!(failed.to_string(), "no such image");
     }
 

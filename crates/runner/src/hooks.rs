@@ -1,4 +1,4 @@
-//! Runs the user's scripts between the steps.
+//! Runs the user's hooks between the steps.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,17 +17,17 @@ use crate::hub::Hub;
 use crate::process::{self, Program, Stops};
 use crate::steps::{Failure, Steps};
 
-/// How long a hook's container may take to come to its gate before the hub is asked about it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a hook's container may take to reach its gate before the hub is asked about it.
+const CONTAINER_GRACE: Duration = Duration::from_secs(1);
 
-/// Runs the hooks of `step` in their order. The first one that fails ends the step, unless it may fail: then the step's
-/// message tells of it.
+/// Runs the hooks of `step` in order. The first failure ends the step, unless the hook may fail: then the step's
+/// message mentions it.
 ///
 /// # Errors
-/// When a hook fails that must not.
+/// If a hook fails whose `onFailure` is `Fail`.
 pub async fn run(steps: &Steps, step: StepName) -> Result<Option<String>, Failure> {
     if let (StepName::PreApply, Some(approved)) = (step, &steps.job.plan_digest) {
-        // Another pod has made this plan.
+        // The plan was made by another pod.
         steps.describe(step, approved, true).await?;
     }
     let mut failures = Vec::new();
@@ -35,12 +35,12 @@ pub async fn run(steps: &Steps, step: StepName) -> Result<Option<String>, Failur
         match run_one(steps, hook).await {
             Ok(()) => {}
             Err(failure) if hook.on_failure == HookFailure::Continue && failure.reason != reason::CANCELLED => {
-                steps.console.line(&format!("knoll: the hook `{}` failed; the run goes on", hook.name)).await;
-                let message = format!("the hook `{}` failed, and the run went on: {}", hook.name, failure.message);
+                steps.console.line(&format!("knoll: hook `{}` failed; the run continues", hook.name)).await;
+                let message = format!("hook `{}` failed, and the run continued: {}", hook.name, failure.message);
                 failures.push(steps.console.redact(&message));
             }
             Err(failure) => {
-                let message = format!("the hook `{}` failed: {}", hook.name, failure.message);
+                let message = format!("hook `{}` failed: {}", hook.name, failure.message);
                 return Err(Failure { message, ..failure });
             }
         }
@@ -72,25 +72,26 @@ async fn run_one(steps: &Steps, hook: &JobHook) -> Result<(), Failure> {
         own.insert("KNOLL_PLAN_JSON".to_owned(), steps.folders.plan_json().display().to_string());
     }
     own.extend(hook.env.clone());
-    let place = steps.place(hook.timeout_seconds.map(Duration::from_secs));
+    let execution = steps.execution(hook.timeout_seconds.map(Duration::from_secs));
     let ended = if let Some(container) = &hook.container {
-        gate::open(steps.folders.root(), &hook.name, &program, own, place, will_not_come(&steps.hub, container)).await
+        gate::open(steps.folders.root(), &hook.name, &program, own, execution, will_not_come(&steps.hub, container))
+            .await
     } else {
         program.env.extend(own.into_iter().map(|(name, value)| (name.into(), value.into())));
-        process::run(&program, place).await
+        process::run(&program, execution).await
     };
     let ended = ended.map_err(failed)?;
     if ended.timed_out {
-        let message = format!("it was stopped after its limit of {}s", hook.timeout_seconds.unwrap_or_default());
+        let message = format!("stopped after its timeout of {}s", hook.timeout_seconds.unwrap_or_default());
         return Err(Failure { code: ended.code, reason: reason::TIMED_OUT, message });
     }
     steps.judge(hook.step, ended, &[0]).map(drop)
 }
 
-/// Hears from the hub that the hook's container cannot start. A container that is on its way is given a moment first, so
-/// that the usual hook costs no request.
+/// Asks the hub whether the hook's container failed to start. The container gets a moment first, so that a usual hook
+/// needs no request.
 async fn will_not_come(hub: &Hub, container: &str) -> String {
-    tokio::time::sleep(PATIENCE).await;
+    tokio::time::sleep(CONTAINER_GRACE).await;
     loop {
         match hub.get("the hook's container", &format!("{}?name={container}", path::CONTAINER)).await {
             Ok(Some(answer)) => {
@@ -99,7 +100,7 @@ async fn will_not_come(hub: &Hub, container: &str) -> String {
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(%error, "the hub does not tell of containers");
+                tracing::warn!(%error, "cannot ask the hub about the hook's container");
                 std::future::pending().await
             }
         }

@@ -1,7 +1,8 @@
-//! The runner's side of the hub's HTTP API.
+//! The client of the hub's HTTP API.
 //!
-//! A run does not fail because the hub is away for a while: everything but a refusal (4xx) is tried again, with growing
-//! pauses, for as long as the runner lives. The token is read from its file for each attempt, because the kubelet replaces it.
+//! A run does not fail because the hub is unavailable for a while. Every error except a refusal (4xx) is retried with
+//! backoff for as long as the runner lives. The token is read from its file for each attempt, because the kubelet
+//! replaces it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,57 +16,40 @@ use crate::state::{Snapshot, Store};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A token that has just been replaced can be refused once or twice; one that is wrong is refused each time.
+/// A token that was just replaced can be refused once or twice. A wrong one is refused each time.
 const UNAUTHORIZED_ATTEMPTS: u32 = 3;
-/// Long enough for a large state over a slow network; an answer that takes longer does not come.
+/// Long enough for a large state over a slow network.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why the hub could not be asked.
+/// Why a request to the hub failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The client cannot be made from the runner's configuration.
+pub enum HubError {
+    /// The client cannot be created from the configuration.
     #[error("cannot talk to the hub at `{url}`: {source}")]
-    Client {
-        /// The hub's address.
-        url: String,
-        /// What is wrong with it or with the certificate.
-        source: reqwest::Error,
-    },
-    /// The token is not there.
+    Client { url: String, source: reqwest::Error },
     #[error("cannot read the hub token `{}`: {source}; the pod needs its projected token volume", path.display())]
-    Token {
-        /// Where it should be.
-        path: PathBuf,
-        /// What the disk said.
-        source: std::io::Error,
-    },
-    /// The hub answered, and the answer is no.
+    Token { path: PathBuf, source: std::io::Error },
+    /// The hub refused the request.
     #[error("the hub refused {what} ({status}): {message}")]
     Refused {
-        /// What was asked.
+        /// The operation.
         what: &'static str,
-        /// The HTTP status.
         status: u16,
-        /// The hub's sentence.
+        /// The hub's message.
         message: String,
-        /// The offset that the hub has, in a refusal of a log's piece.
+        /// The offset that the hub has, if it refused a chunk of the log.
         offset: Option<u64>,
     },
-    /// The hub's answer makes no sense, so it and the runner are not of the same version.
-    #[error("the hub's answer to {what} cannot be read: {source}; is the operator of another version?")]
-    Answer {
-        /// What was asked.
-        what: &'static str,
-        /// What the parser said.
-        source: serde_json::Error,
-    },
+    /// The response cannot be parsed, so hub and runner have different versions.
+    #[error("cannot parse the hub's response to {what}: {source}; do operator and runner have the same version?")]
+    Answer { what: &'static str, source: serde_json::Error },
 }
 
-impl Error {
-    /// What to tell the user: the hub's own sentence where it is about what the user wrote.
+impl HubError {
+    /// The message for the user: the hub's own, if it is about the user's input.
     pub fn sentence(&self) -> String {
         match self {
-            Error::Refused { status: 422, message, .. } => message.clone(),
+            HubError::Refused { status: 422, message, .. } => message.clone(),
             error => error.to_string(),
         }
     }
@@ -79,7 +63,7 @@ struct Refusal {
     offset: Option<u64>,
 }
 
-/// A connection to the hub, kept alive. Cheap to clone.
+/// A keep-alive connection to the hub. Cheap to clone.
 #[derive(Clone)]
 pub struct Hub {
     client: reqwest::Client,
@@ -88,15 +72,15 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Prepares the connection; nothing is sent yet. With `ca` (PEM), only certificates of that authority are trusted.
+    /// Creates the client; sends nothing. With `ca` (PEM), only certificates of that authority are trusted.
     ///
     /// # Errors
-    /// When the certificate cannot be read.
-    pub fn new(url: &str, ca: Option<&str>, token_file: PathBuf) -> Result<Self, Error> {
-        let failed = |source| Error::Client { url: url.to_owned(), source };
-        // Another part of the process may have chosen already; both choose the same.
+    /// If the certificate is invalid.
+    pub fn new(url: &str, ca: Option<&str>, token_file: PathBuf) -> Result<Self, HubError> {
+        let failed = |source| HubError::Client { url: url.to_owned(), source };
+        // Another part of the process may have installed the same provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // Proxies of the user's environment are for providers; the hub is inside of the cluster.
+        // The user's proxy settings are for providers. The hub is inside the cluster.
         let mut builder = reqwest::Client::builder()
             .no_proxy()
             .connect_timeout(Duration::from_secs(5))
@@ -110,29 +94,35 @@ impl Hub {
         Ok(Hub { client, url: url.trim_end_matches('/').to_owned(), token_file })
     }
 
-    /// `GET path`; nothing when the hub has nothing there.
+    /// Sends `GET path`. Returns none on 404.
     ///
     /// # Errors
-    /// When the hub refuses.
-    pub async fn get(&self, what: &'static str, path: &str) -> Result<Option<Bytes>, Error> {
+    /// If the hub refuses.
+    pub async fn get(&self, what: &'static str, path: &str) -> Result<Option<Bytes>, HubError> {
         let (status, body) = self.exchange(what, Method::GET, path, |request| request).await?;
         Ok((status != StatusCode::NO_CONTENT).then_some(body))
     }
 
-    /// `GET path`, parsed.
+    /// Sends `GET path`, and parses the response.
     ///
     /// # Errors
-    /// When the hub refuses or its answer cannot be read.
-    pub async fn get_json<T: DeserializeOwned>(&self, what: &'static str, path: &str) -> Result<T, Error> {
+    /// If the hub refuses, or its response cannot be parsed.
+    pub async fn get_json<T: DeserializeOwned>(&self, what: &'static str, path: &str) -> Result<T, HubError> {
         let (_, body) = self.exchange(what, Method::GET, path, |request| request).await?;
-        serde_json::from_slice(&body).map_err(|source| Error::Answer { what, source })
+        serde_json::from_slice(&body).map_err(|source| HubError::Answer { what, source })
     }
 
-    /// Sends `content` to `path` and returns the answer.
+    /// Sends `content` to `path`, and returns the response.
     ///
     /// # Errors
-    /// When the hub refuses.
-    pub async fn send(&self, what: &'static str, method: Method, path: &str, content: Bytes) -> Result<Bytes, Error> {
+    /// If the hub refuses.
+    pub async fn send(
+        &self,
+        what: &'static str,
+        method: Method,
+        path: &str,
+        content: Bytes,
+    ) -> Result<Bytes, HubError> {
         let (_, body) = self.exchange(what, method, path, |request| request.body(content.clone())).await?;
         Ok(body)
     }
@@ -143,7 +133,7 @@ impl Hub {
         method: Method,
         path: &str,
         fill: impl Fn(RequestBuilder) -> RequestBuilder,
-    ) -> Result<(StatusCode, Bytes), Error> {
+    ) -> Result<(StatusCode, Bytes), HubError> {
         let url = format!("{}{path}", self.url);
         let mut pause = FIRST_PAUSE;
         let mut unauthorized = 0;
@@ -161,21 +151,21 @@ impl Hub {
                 }
                 Err(error) => error.to_string(),
             };
-            tracing::warn!(what, problem, "the hub is away; trying again");
+            tracing::warn!(what, problem, "the hub is unavailable; retrying");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    fn token(&self) -> Result<String, Error> {
+    fn token(&self) -> Result<String, HubError> {
         std::fs::read_to_string(&self.token_file)
             .map(|token| token.trim().to_owned())
-            .map_err(|source| Error::Token { path: self.token_file.clone(), source })
+            .map_err(|source| HubError::Token { path: self.token_file.clone(), source })
     }
 }
 
 impl Store for Hub {
-    async fn put(&self, snapshot: Snapshot) -> Result<(), Error> {
+    async fn put(&self, snapshot: Snapshot) -> Result<(), HubError> {
         self.send("the state", Method::PUT, "/v1/state", snapshot.content).await.map(drop)
     }
 }
@@ -193,8 +183,8 @@ fn is_final(status: StatusCode, unauthorized: u32) -> bool {
     }
 }
 
-fn refusal(what: &'static str, status: StatusCode, body: &[u8]) -> Error {
+fn refusal(what: &'static str, status: StatusCode, body: &[u8]) -> HubError {
     let Refusal { error, offset } = serde_json::from_slice(body).unwrap_or_default();
     let message = if error.is_empty() { String::from_utf8_lossy(body).into_owned() } else { error };
-    Error::Refused { what, status: status.as_u16(), message, offset }
+    HubError::Refused { what, status: status.as_u16(), message, offset }
 }

@@ -1,13 +1,13 @@
-//! Brings the runner into a pod whose image does not have it.
+//! Copies the runner into a pod whose image does not contain it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::{fs, io};
 
-/// Puts this program into `folder` as `knoll`, in one step: as a hard link where that is possible, else as a copy.
+/// Installs this binary to `folder` as `knoll`, atomically: as a hard link if possible, otherwise as a copy.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// If the directory is not writable.
 pub fn install(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let target = folder.join("knoll");
@@ -17,13 +17,13 @@ pub fn install(folder: &Path) -> io::Result<()> {
         _ => {}
     }
     let own = std::env::current_exe()?;
-    // A link shares its mode with the original, so it serves only where that can be run by everybody already.
+    // A link shares its mode with the original, so it only works if everybody may execute that.
     let runnable = fs::metadata(&own)?.permissions().mode() & 0o555 == 0o555;
     if !runnable || fs::hard_link(&own, &part).is_err() {
         fs::copy(&own, &part)?;
         fs::set_permissions(&part, fs::Permissions::from_mode(0o755))?;
     }
-    // Others wait for it, and must not call a half of it.
+    // Other containers wait for the file, and must not execute a partial one.
     fs::rename(&part, &target)
 }
 

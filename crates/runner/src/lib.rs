@@ -1,7 +1,7 @@
-//! What runs inside of a Run's pod: it asks the hub for its job, drives terraform step by step, hands every state that
-//! terraform writes to the hub, and reports.
+//! The process inside a Run's pod. It fetches its job from the hub, drives terraform step by step, uploads every state
+//! that terraform writes, and reports progress.
 //!
-//! The runner has no access to the Kubernetes API; the hub is all it knows.
+//! The runner has no access to the Kubernetes API; it talks only to the hub.
 
 mod cancel;
 mod command;

@@ -1,7 +1,7 @@
-//! Brings the run's log to the hub, while the run goes on.
+//! Uploads the run's log to the hub during the run.
 //!
-//! Pieces are sent when there is enough of them or when five seconds have passed, so that a short run needs one request and a
-//! long one can be followed. A log that the hub does not take never fails a run.
+//! A chunk is sent when it is large enough or five seconds old, so that a short run needs one request and a long run
+//! can be followed. A log that the hub refuses never fails a run.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::sync::{Notify, watch};
 
 use crate::hub::{self, Hub};
 
-/// What is sent at once, at most.
-const PIECE: usize = 256 * 1024;
-/// How long printed text may wait for more.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The maximum size of a chunk.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// How long output may wait before it is sent.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The run's log. Cheap to clone.
 #[derive(Clone)]
@@ -26,22 +26,22 @@ pub struct Log {
 
 struct Shared {
     waiting: Mutex<Waiting>,
-    /// There is something to send.
+    /// There are bytes to send.
     something: Notify,
-    /// There is enough to send it at once, or nothing follows.
+    /// There are enough bytes to send at once, or the log is complete.
     enough: Notify,
-    /// How many bytes the hub has, or has refused.
+    /// The number of bytes that the hub has accepted or refused.
     sent: watch::Sender<u64>,
 }
 
 struct Waiting {
-    /// Where in the log `bytes` begin.
+    /// The offset of `bytes` in the log.
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl Log {
-    /// A log that goes on at `offset`, behind what earlier pods of the run printed.
+    /// A log that starts at `offset`, after the output of earlier pods.
     pub fn new(offset: u64) -> Self {
         let shared = Shared {
             waiting: Mutex::new(Waiting { start: offset, bytes: Vec::new() }),
@@ -52,28 +52,28 @@ impl Log {
         Log { shared: Arc::new(shared) }
     }
 
-    /// Takes the next piece; it is sent in the background.
+    /// Appends a chunk, which is sent in the background.
     pub fn append(&self, piece: &[u8]) {
         let mut waiting = self.waiting();
         waiting.bytes.extend_from_slice(piece);
         self.shared.something.notify_one();
-        if waiting.bytes.len() >= PIECE {
+        if waiting.bytes.len() >= CHUNK_BYTES {
             self.shared.enough.notify_one();
         }
     }
 
-    /// Where the next piece will begin.
+    /// The offset of the next chunk.
     pub fn offset(&self) -> u64 {
         let waiting = self.waiting();
         waiting.start + waiting.bytes.len() as u64
     }
 
-    /// Sends what is appended, until the task is dropped.
+    /// Sends appended bytes until the task is dropped.
     pub async fn deliver(self, hub: Hub) {
         loop {
             if self.waiting().bytes.is_empty() {
                 self.shared.something.notified().await;
-                let _ = tokio::time::timeout(PATIENCE, self.shared.enough.notified()).await;
+                let _ = tokio::time::timeout(FLUSH_INTERVAL, self.shared.enough.notified()).await;
             }
             let (start, piece) = self.next_piece();
             if piece.is_empty() {
@@ -82,7 +82,7 @@ impl Log {
             match send(&hub, start, piece).await {
                 Ok(taken) => self.taken(start, taken),
                 Err(error) => {
-                    tracing::warn!(%error, "the log is not kept from here on");
+                    tracing::warn!(%error, "the hub refused the log: the rest of it is not stored");
                     self.shared.sent.send_replace(u64::MAX);
                     return;
                 }
@@ -90,7 +90,7 @@ impl Log {
         }
     }
 
-    /// Returns when the hub has everything that was appended before, or does not take the log.
+    /// Returns once the hub has accepted or refused everything appended before.
     pub async fn flush(&self) {
         let end = self.offset();
         self.shared.enough.notify_one();
@@ -104,7 +104,7 @@ impl Log {
 
     fn next_piece(&self) -> (u64, Bytes) {
         let waiting = self.waiting();
-        let end = waiting.bytes.len().min(PIECE);
+        let end = waiting.bytes.len().min(CHUNK_BYTES);
         (waiting.start, Bytes::copy_from_slice(&waiting.bytes[..end]))
     }
 
@@ -116,13 +116,13 @@ impl Log {
     }
 }
 
-/// Sends `piece` and returns how many bytes of it the hub has.
-async fn send(hub: &Hub, start: u64, piece: Bytes) -> Result<usize, hub::Error> {
+/// Sends `piece`, and returns how many bytes of it the hub has.
+async fn send(hub: &Hub, start: u64, piece: Bytes) -> Result<usize, hub::HubError> {
     let count = piece.len();
     match hub.send("the log", Method::POST, &format!("{}?offset={start}", path::LOG), piece).await {
         Ok(_) => Ok(count),
-        // An answer got lost, so the hub has more than we know; it has it from us.
-        Err(hub::Error::Refused { offset: Some(has), .. }) if has > start && has - start <= count as u64 => {
+        // A response was lost: the hub already has these bytes from this runner.
+        Err(hub::HubError::Refused { offset: Some(has), .. }) if has > start && has - start <= count as u64 => {
             Ok(usize::try_from(has - start).unwrap_or(count))
         }
         Err(error) => Err(error),

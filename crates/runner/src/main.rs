@@ -1,11 +1,11 @@
-//! `knoll-runner`: the runner alone. It is in Knoll's image, so that pods get it rather than all of Knoll: it is a fraction
-//! of the size, and each pod has its own copy.
+//! `knoll-runner`: a binary with only the runner. Knoll's image contains it because every pod gets a copy, and it is a
+//! fraction of the size of `knoll`.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-/// It is called as `knoll` is, so that a pod need not know which of the two it has.
+/// The command line is the same as that of `knoll`, so a pod does not depend on which binary it has.
 #[derive(Parser)]
 #[command(name = "knoll-runner", version, about = "The runner of Knoll, for the pods of Runs")]
 enum Cli {

@@ -1,20 +1,19 @@
-//! Hears from the kernel how much memory this container may have, and whether a process of it was killed for want of more.
+//! Reads the memory limit and the OOM kills of this container from its control group.
 //!
-//! Where a container is one control group, the kernel may kill terraform alone and leave the runner: its container then
-//! ends as if nothing had happened, and only the group's counter knows.
+//! The kernel may kill terraform alone and leave the runner alive. The container then ends normally, and only the
+//! group's counter shows the kill.
 
 use std::fs;
 
-/// No container is given as much: so says the older version of control groups that there is no limit.
+/// Values from here on mean "unlimited" in version 1 of control groups.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// How many processes of the runner's control group were killed for want of memory; nothing where the kernel does not
-/// tell.
+/// The number of OOM kills in the runner's control group, or none if the kernel does not report it.
 pub fn oom_kills() -> Option<u64> {
     read("memory.oom_control", "memory.events", count)
 }
 
-/// Whether the runner's control group has a limit of its own; so it is taken to be where the kernel does not tell.
+/// Whether the runner's control group has a memory limit. Unknown counts as limited.
 pub fn is_limited() -> bool {
     read("memory.limit_in_bytes", "memory.max", limited).unwrap_or(true)
 }
@@ -24,8 +23,8 @@ fn read<T>(of_v1: &str, of_v2: &str, parse: fn(&str) -> Option<T>) -> Option<T> 
     files(&groups, of_v1, of_v2).iter().find_map(|file| parse(&fs::read_to_string(file).ok()?))
 }
 
-/// Where a file may be, for both versions of control groups. A container often sees its own group as the root, but is
-/// told its name on the host.
+/// The possible paths of a file in both versions of control groups. A container often sees its own group as the root,
+/// but knows it by its name on the host.
 fn files(groups: &str, of_v1: &str, of_v2: &str) -> [String; 4] {
     let group = |key: &str| {
         let line = groups.lines().find_map(|line| line.split_once(':')?.1.strip_prefix(key)?.strip_prefix(':'));

@@ -1,7 +1,7 @@
-//! What a plan would do, in numbers and addresses.
+//! Summarizes a plan as counts and addresses.
 //!
-//! Only addresses, actions and the names of attributes are taken from terraform's description of a plan. Its values, of
-//! which some are sensitive, are compared and never kept.
+//! The summary contains only addresses, actions and attribute names. Values, some of which are sensitive, are compared
+//! and never stored.
 
 use knoll_api::run::{ChangeAction, PlanSummary, ResourceChange};
 use serde::Deserialize;
@@ -44,10 +44,10 @@ pub fn digest(bytes: &[u8]) -> String {
     text
 }
 
-/// Counts what `description`, the output of `terraform show -json` for a plan, would do.
+/// Counts the changes in `description`, the output of `terraform show -json` for a plan.
 ///
 /// # Errors
-/// When it is no such output.
+/// If it is not such an output.
 pub fn summarize(description: &[u8], digest: String, changes: bool) -> Result<PlanSummary, serde_json::Error> {
     let description: Description = serde_json::from_slice(description)?;
     let mut summary = PlanSummary { digest: Some(digest), changes, ..PlanSummary::default() };
@@ -86,7 +86,7 @@ pub fn summarize(description: &[u8], digest: String, changes: bool) -> Result<Pl
 fn attributes(change: &Change) -> Vec<String> {
     let (Some(before), Some(after)) = (&change.before, &change.after) else { return Vec::new() };
     let unknown = |name: &str| {
-        // What is known only after the apply is `true`, or has a `true` somewhere in it.
+        // An unknown value is `true`, or contains `true`.
         let of = change.after_unknown.as_ref().and_then(|unknown| unknown.get(name));
         of.is_some_and(|of| of.to_string().contains("true"))
     };
@@ -101,7 +101,7 @@ fn attributes(change: &Change) -> Vec<String> {
     found
 }
 
-/// What would be done to a resource; nothing for those that stay as they are, and for reads, which change nothing.
+/// The change of a resource. None for unchanged resources and for reads.
 fn action(resource: &Resource) -> Option<ChangeAction> {
     let actions: Vec<&str> = resource.change.actions.iter().map(String::as_str).collect();
     match actions[..] {
@@ -110,7 +110,7 @@ fn action(resource: &Resource) -> Option<ChangeAction> {
         ["delete"] => Some(ChangeAction::Delete),
         ["delete", "create"] | ["create", "delete"] => Some(ChangeAction::Replace),
         ["forget"] => Some(ChangeAction::Forget),
-        // OpenTofu and terraform spell a forgotten object that is created anew in this way.
+        // A forgotten object that is created again.
         ["create", "forget"] | ["forget", "create"] => Some(ChangeAction::Create),
         ["no-op"] if resource.change.importing.is_some() => Some(ChangeAction::Import),
         ["no-op"] if resource.previous_address.is_some() => Some(ChangeAction::Move),

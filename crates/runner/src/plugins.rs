@@ -1,9 +1,9 @@
-//! Terraform's plugin cache, shared by runs that know nothing of each other.
+//! A plugin cache that concurrent runs share.
 //!
-//! Terraform does not make its cache safe for several at once: an `init` writes over packages that it has no checksum
-//! for, also while another run executes them. So each run has a cache of its own, in which the packages of its lock
-//! file are links to those that all share, and what `init` has added is shared afterwards. A shared package lies under
-//! its checksum, appears at once and never changes; nobody waits for anybody.
+//! Terraform's own cache is not safe for concurrent use: `init` overwrites packages without a known checksum, even
+//! while another run executes them. Each run therefore has its own cache directory. The packages of its lock file are
+//! links to shared packages, and packages that `init` adds are shared afterwards. A shared package is stored under its
+//! checksum, appears atomically and never changes, so no run waits for another.
 
 use std::fs;
 use std::io::{self, Read};
@@ -16,9 +16,9 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-/// The folder of the caches of runs, beside the packages.
+/// The directory of the runs' own caches, beside the shared packages.
 const RUNS: &str = ".runs";
-/// No run takes that long: what is older was left by one that was killed.
+/// Older directories were left behind by killed runs; no run takes this long.
 const ABANDONED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// `HOST/NAMESPACE/TYPE/VERSION/PLATFORM`.
 const DEPTH: usize = 5;
@@ -30,7 +30,7 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// A cache beside what all runs share.
+    /// Creates a cache beside the shared packages.
     pub fn open(shared: &Path) -> io::Result<Self> {
         let runs = shared.join(RUNS);
         fs::create_dir_all(&runs)?;
@@ -38,12 +38,12 @@ impl Plugins {
         Ok(Plugins { shared: shared.to_owned(), own: TempDir::new_in(runs)? })
     }
 
-    /// What terraform is told to use.
+    /// The value for `TF_PLUGIN_CACHE_DIR`.
     pub fn path(&self) -> &Path {
         self.own.path()
     }
 
-    /// Links the packages that are locked and there.
+    /// Links the shared packages that the lock file names.
     pub fn lend(&self, lock_file: &str) -> io::Result<()> {
         for (provider, checksum) in locked(lock_file) {
             for platform in subfolders(&self.shared.join(&provider))? {
@@ -58,19 +58,20 @@ impl Plugins {
         Ok(())
     }
 
-    /// Shares what `init` has added. The module's own links then go there, and outlive this cache.
+    /// Moves the packages that `init` added to the shared ones. The module's links then point there, and outlive this
+    /// cache.
     pub fn share(&self, module: &Path) -> io::Result<()> {
         for package in packages(self.own.path(), DEPTH)? {
-            // A link is a package that is shared already, or one of a mirror, which is somebody else's.
+            // A link is already a shared package, or belongs to a mirror.
             if package.is_symlink() {
                 continue;
             }
-            let place = package.strip_prefix(self.own.path()).unwrap_or(&package).to_owned();
-            let folder = self.shared.join(&place);
+            let path = package.strip_prefix(self.own.path()).unwrap_or(&package).to_owned();
+            let folder = self.shared.join(&path);
             fs::create_dir_all(&folder)?;
             let target = folder.join(folder_name(&checksum(&package)?));
-            let used = module.join(".terraform/providers").join(&place);
-            // Another run may have been first; then ours goes with this run.
+            let used = module.join(".terraform/providers").join(&path);
+            // Another run may have shared the same package first. Then this copy is deleted with the run.
             if used.is_symlink() && !target.exists() && fs::rename(&package, &target).is_ok() {
                 fs::remove_file(&used)?;
                 symlink(&target, &used)?;
@@ -80,7 +81,7 @@ impl Plugins {
     }
 }
 
-/// Removes what killed runs have left.
+/// Deletes the caches of killed runs.
 fn sweep(runs: &Path) {
     let old = |entry: &fs::DirEntry| {
         let changed = entry.metadata().and_then(|metadata| metadata.modified());
@@ -91,7 +92,7 @@ fn sweep(runs: &Path) {
     }
 }
 
-/// The providers of a lock file, each with its version and one of its checksums of unpacked packages.
+/// The providers of a lock file with their version and one `h1:` checksum.
 fn locked(lock: &str) -> Vec<(PathBuf, &str)> {
     let (mut source, mut version) = (None, None);
     let mut found = Vec::new();
@@ -111,7 +112,7 @@ fn locked(lock: &str) -> Vec<(PathBuf, &str)> {
     found
 }
 
-/// The folders so many levels below.
+/// The directories this many levels below.
 fn packages(folder: &Path, depth: usize) -> io::Result<Vec<PathBuf>> {
     if depth == 0 {
         return Ok(vec![folder.to_owned()]);
@@ -120,7 +121,7 @@ fn packages(folder: &Path, depth: usize) -> io::Result<Vec<PathBuf>> {
     Ok(below?.concat())
 }
 
-/// The folders in a folder, links to folders included; none if it is not there.
+/// The subdirectories, including links to directories. None if the directory does not exist.
 fn subfolders(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -130,13 +131,13 @@ fn subfolders(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths?.into_iter().filter(|path| path.is_dir()).collect())
 }
 
-/// A checksum as a name of a folder.
+/// A checksum as a directory name.
 fn folder_name(checksum: &str) -> String {
     let bytes = STANDARD.decode(checksum.trim_start_matches("h1:")).unwrap_or_default();
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The checksum that lock files have for an unpacked package: that of a list of its files with their checksums.
+/// The `h1:` checksum of lock files: the hash of a list of the package's files and their hashes.
 fn checksum(package: &Path) -> io::Result<String> {
     let mut files = Vec::new();
     collect(package, "", &mut files)?;
@@ -183,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    const PLACE: &str = "example.com/knoll/time/0.14.2/linux_amd64";
+    const PACKAGE: &str = "example.com/knoll/time/0.14.2/linux_amd64";
 
     fn lock_file(checksum: &str) -> String {
         let hashes = format!("  hashes = [\n    \"{checksum}\",\n    \"zh:abc\",\n  ]\n");
@@ -192,19 +193,19 @@ mod tests {
         )
     }
 
-    /// What `init` does with a provider that it downloads.
+    /// Does what `init` does with a downloaded provider.
     fn install(plugins: &Plugins, module: &Path, content: &str) {
-        let package = plugins.path().join(PLACE);
+        let package = plugins.path().join(PACKAGE);
         fs::create_dir_all(&package).unwrap();
         fs::write(package.join("provider"), content).unwrap();
-        let used = module.join(".terraform/providers").join(PLACE);
+        let used = module.join(".terraform/providers").join(PACKAGE);
         fs::create_dir_all(used.parent().unwrap()).unwrap();
         symlink(&package, used).unwrap();
     }
 
     #[test]
     fn a_checksum_is_that_of_lock_files() {
-        // As `sha256sum` and the definition of `h1:` have it for these two files.
+        // The expected value comes from `sha256sum` and the definition of `h1:`.
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("sub")).unwrap();
         fs::write(folder.path().join("b"), "").unwrap();
@@ -220,18 +221,19 @@ mod tests {
         let (shared, module) = (home.path().join("shared"), home.path().join("module"));
         let first = Plugins::open(&shared).unwrap();
         install(&first, &module, "one");
-        let sum = checksum(&first.path().join(PLACE)).unwrap();
+        let sum = checksum(&first.path().join(PACKAGE)).unwrap();
         first.share(&module).unwrap();
         drop(first);
-        let used = |module: &Path| fs::read_to_string(module.join(".terraform/providers").join(PLACE).join("provider"));
+        let used =
+            |module: &Path| fs::read_to_string(module.join(".terraform/providers").join(PACKAGE).join("provider"));
         assert_eq!(used(&module).unwrap(), "one");
 
         let second = Plugins::open(&shared).unwrap();
         second.lend(&lock_file(&sum)).unwrap();
-        assert_eq!(fs::read_to_string(second.path().join(PLACE).join("provider")).unwrap(), "one");
-        // Nothing is new, so nothing is shared.
+        assert_eq!(fs::read_to_string(second.path().join(PACKAGE).join("provider")).unwrap(), "one");
+        // No package is new, so none is shared.
         second.share(&module).unwrap();
-        assert_eq!(fs::read_dir(shared.join(PLACE)).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(shared.join(PACKAGE)).unwrap().count(), 1);
     }
 
     #[test]
@@ -243,13 +245,13 @@ mod tests {
             let module = tempfile::tempdir_in(home.path()).unwrap();
             install(&plugins, module.path(), content);
             plugins.share(module.path()).unwrap();
-            let used = module.path().join(".terraform/providers").join(PLACE).join("provider");
+            let used = module.path().join(".terraform/providers").join(PACKAGE).join("provider");
             assert_eq!(fs::read_to_string(used).unwrap(), content);
         }
-        assert_eq!(fs::read_dir(shared.join(PLACE)).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(shared.join(PACKAGE)).unwrap().count(), 2);
         let plugins = Plugins::open(&shared).unwrap();
         plugins.lend(&lock_file("h1:AAAA")).unwrap();
-        assert!(!plugins.path().join(PLACE).exists());
+        assert!(!plugins.path().join(PACKAGE).exists());
     }
 
     #[test]
@@ -257,10 +259,10 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let shared = home.path().join("shared");
         let plugins = Plugins::open(&shared).unwrap();
-        let package = plugins.path().join(PLACE);
+        let package = plugins.path().join(PACKAGE);
         fs::create_dir_all(package.parent().unwrap()).unwrap();
         symlink(home.path(), &package).unwrap();
         plugins.share(home.path()).unwrap();
-        assert!(package.is_symlink() && !shared.join(PLACE).exists());
+        assert!(package.is_symlink() && !shared.join(PACKAGE).exists());
     }
 }

@@ -1,4 +1,4 @@
-//! Runs one process: its output goes to the console, and it is stopped as terraform wants to be stopped.
+//! Runs one process, prints its output to the console, and stops it the way terraform expects.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,91 +21,87 @@ use crate::console::{Console, Pipe};
 use crate::stop::Stop;
 use crate::terminal::Terminal;
 
-/// What to run.
+/// A process to run.
 #[derive(Clone)]
 pub struct Program {
-    /// The program's file.
     pub file: PathBuf,
-    /// Its arguments. Never a sensitive value: they can be seen by every process.
+    /// The arguments. They never contain a sensitive value, because every process on the machine can read them.
     pub args: Vec<OsString>,
-    /// Its whole environment.
+    /// The complete environment.
     pub env: BTreeMap<OsString, OsString>,
-    /// The folder it runs in.
     pub folder: PathBuf,
-    /// What it reads where there is no terminal.
+    /// The file for standard input when there is no terminal.
     pub input: Option<PathBuf>,
-    /// Who is asked to stop: terraform alone, which asks its plugins itself; with a shell, what it waits for as well.
+    /// Which processes receive the signals to stop. Terraform stops its plugins itself; a shell does not stop its
+    /// children.
     pub stops: Stops,
 }
 
-/// Who is asked to stop.
+/// The receiver of a stop signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stops {
-    /// The process.
+    /// Only the process.
     Alone,
-    /// All of its group, as a key pressed at a terminal asks them.
+    /// The whole process group, as with a key pressed in a terminal.
     Together,
 }
 
-/// How long each way to stop a process may take before the next one is used.
+/// How long to wait after each signal before sending the next.
 #[derive(Clone, Copy, Debug)]
 pub struct Grace {
-    /// From SIGINT to SIGTERM: terraform waits for the resources that are under way.
+    /// From SIGINT to SIGTERM. Terraform finishes the resources in progress.
     pub interrupt: Duration,
     /// From SIGTERM to SIGKILL.
     pub terminate: Duration,
 }
 
 impl Default for Grace {
-    /// Together they fit into the time that a Run's pod has, with some left for the state.
+    /// Both fit into the termination grace period of a Run's pod, with time left to upload the state.
     fn default() -> Self {
         Grace { interrupt: Duration::from_secs(240), terminate: Duration::from_secs(20) }
     }
 }
 
-/// How a process ended.
+/// The result of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Its exit code; 128 and the signal's number when a signal ended it.
+    /// The exit code, or 128 + the signal's number if a signal ended the process.
     pub code: i32,
-    /// The last lines of its output, as a message.
+    /// The last lines of the output.
     pub message: String,
-    /// It was stopped because its time was over.
+    /// The process was stopped because it reached its time limit.
     pub timed_out: bool,
 }
 
-/// Where a process runs, and until when.
+/// The environment in which a process runs.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
-    /// Where its output goes.
+pub struct Execution<'a> {
     pub console: &'a Console,
-    /// The client's terminal; without one the process has no input.
+    /// The client's terminal. Without one the process has no input.
     pub terminal: Option<&'a Terminal>,
-    /// Says when to stop it.
     pub stop: &'a Stop,
-    /// How fast it is stopped.
     pub grace: Grace,
-    /// How long it may run.
+    /// The time limit.
     pub limit: Option<Duration>,
 }
 
 /// Runs `program` to its end.
 ///
 /// # Errors
-/// When it cannot be started.
-pub async fn run(program: &Program, place: Place<'_>) -> io::Result<Ended> {
-    match place.terminal {
-        None => run_with_pipe(program, place).await,
-        Some(terminal) => run_with_terminal(program, place, terminal).await,
+/// If it cannot be started.
+pub async fn run(program: &Program, execution: Execution<'_>) -> io::Result<Ended> {
+    match execution.terminal {
+        None => run_with_pipe(program, execution).await,
+        Some(terminal) => run_with_terminal(program, execution, terminal).await,
     }
 }
 
-async fn run_with_pipe(program: &Program, place: Place<'_>) -> io::Result<Ended> {
+async fn run_with_pipe(program: &Program, execution: Execution<'_>) -> io::Result<Ended> {
     let input = match &program.input {
         Some(file) => Stdio::from(std::fs::File::open(file)?),
         None => Stdio::null(),
     };
-    // One pipe for both streams, so that an error stands where it was printed.
+    // Both streams share one pipe, so that their order is preserved.
     let (reader, writer) = io::pipe()?;
     let mut command = tokio::process::Command::new(&program.file);
     command
@@ -116,22 +112,22 @@ async fn run_with_pipe(program: &Program, place: Place<'_>) -> io::Result<Ended>
         .stdin(input)
         .stdout(writer.try_clone()?)
         .stderr(writer)
-        // A signal for the runner must reach terraform once, and through the runner.
+        // A process group of its own: a signal to the runner reaches terraform once, sent by the runner.
         .process_group(0)
         .kill_on_drop(true);
     let child = command.spawn()?;
-    // The command holds writing ends, and the pipe ends only when all of them are closed.
+    // The command holds write ends of the pipe, which ends only when all of them are closed.
     drop(command);
     let reader = OwnedFd::from(reader);
     let same = reader.try_clone()?;
     let output = pipe::Receiver::from_owned_fd(reader)?;
-    finish((child, program.stops), (output, same), place, std::future::pending()).await
+    finish((child, program.stops), (output, same), execution, std::future::pending()).await
 }
 
-async fn run_with_terminal(program: &Program, place: Place<'_>, terminal: &Terminal) -> io::Result<Ended> {
+async fn run_with_terminal(program: &Program, execution: Execution<'_>, terminal: &Terminal) -> io::Result<Ended> {
     let (pty, pts) = pty_process::open().map_err(io::Error::other)?;
     pty.resize(terminal.size()).map_err(io::Error::other)?;
-    // The process leads a session, and so a group, of its own.
+    // The process leads its own session, and so its own process group.
     let child = pty_process::Command::new(&program.file)
         .args(&program.args)
         .env_clear()
@@ -156,23 +152,23 @@ async fn run_with_terminal(program: &Program, place: Place<'_>, terminal: &Termi
             }
         }
     };
-    finish((child, program.stops), (output, same), place, typing).await
+    finish((child, program.stops), (output, same), execution, typing).await
 }
 
-/// Sees a process through to its end while its output is printed and `beside` goes on. The output comes with its file
-/// for reading what is there without waiting.
+/// Waits for a process while its output is printed and `beside` runs. The output comes with its descriptor, to read the
+/// remaining bytes without waiting.
 async fn finish(
     (mut child, stops): (Child, Stops),
     output: (impl AsyncRead + Unpin, OwnedFd),
-    place: Place<'_>,
+    execution: Execution<'_>,
     beside: impl Future<Output = ()>,
 ) -> io::Result<Ended> {
-    let mut pipe = place.console.pipe();
+    let mut pipe = execution.console.pipe();
     let over = CancellationToken::new();
     let running = async {
         tokio::join!(
             async {
-                let ended = wait(&mut child, stops, place).await;
+                let ended = wait(&mut child, stops, execution).await;
                 over.cancel();
                 ended
             },
@@ -187,9 +183,9 @@ async fn finish(
     Ok(Ended { code: code(status), message: pipe.finish().await, timed_out })
 }
 
-/// Waits for the end of `child`, and brings it about when it has to stop. Says whether its time was over.
-async fn wait(child: &mut Child, stops: Stops, place: Place<'_>) -> io::Result<(ExitStatus, bool)> {
-    let Place { stop, grace, limit, .. } = place;
+/// Waits for the end of `child`, and stops it when requested. Returns whether it reached its time limit.
+async fn wait(child: &mut Child, stops: Stops, execution: Execution<'_>) -> io::Result<(ExitStatus, bool)> {
+    let Execution { stop, grace, limit, .. } = execution;
     let timed_out = tokio::select! {
         status = child.wait() => return Ok((status?, false)),
         () = stop.requested() => false,
@@ -221,7 +217,7 @@ async fn after(limit: Option<Duration>) {
 
 fn signal(child: &Child, stops: Stops, signal: Signal) {
     let Some(pid) = pid(child) else { return };
-    // It may have ended in the meantime, which is what we want of it.
+    // The process may already have ended.
     let _ = match stops {
         Stops::Alone => kill(pid, signal),
         Stops::Together => killpg(pid, signal),
@@ -232,21 +228,21 @@ fn pid(child: &Child) -> Option<Pid> {
     child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
 }
 
-/// A signal's number is told as a shell tells it.
+/// The exit code as a shell reports it: 128 + the signal's number.
 pub(crate) fn code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
-/// How long an output may go on after its process has ended.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long the output may stay open after its process has ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Prints the output of a process until its end. It ends with the last process that holds it, which may be one that was
-/// left behind: once the process itself is `over`, only what is on its way is waited for.
+/// Prints the output of a process to its end. A background process that was left behind can hold the output open, so
+/// once the process itself is `over`, only bytes that are already in the pipe are awaited.
 async fn print((mut output, same): (impl AsyncRead + Unpin, OwnedFd), pipe: &mut Pipe, over: &CancellationToken) {
     let mut buffer = vec![0; 16 * 1024];
     let late = async {
         over.cancelled().await;
-        tokio::time::sleep(LAST_WORDS).await;
+        tokio::time::sleep(DRAIN_TIMEOUT).await;
     };
     let mut late = std::pin::pin!(late);
     loop {
@@ -256,11 +252,11 @@ async fn print((mut output, same): (impl AsyncRead + Unpin, OwnedFd), pipe: &mut
         };
         match read {
             Ok(count) if count > 0 => pipe.push(&buffer[..count]).await,
-            // A terminal whose last process is gone answers with an error instead of an end.
+            // A terminal whose last process has exited returns an error instead of an end of file.
             _ => return,
         }
     }
-    // On a busy machine, what is there may not have been noticed.
+    // On a busy machine the readiness of the last bytes may not have been noticed.
     while let Ok(count @ 1..) = rustix::io::read(&same, &mut buffer[..]) {
         pipe.push(&buffer[..count]).await;
     }
@@ -276,7 +272,7 @@ mod tests {
     use crate::log::Log;
     use crate::redact::Redactor;
 
-    /// Prints what is in a pipe whose process is over, and says how much came.
+    /// Prints the content of a pipe whose process is over, and returns the number of bytes.
     async fn printed(text: &str, held: bool) -> u64 {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(text.as_bytes()).unwrap();

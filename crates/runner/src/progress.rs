@@ -1,9 +1,9 @@
-//! Tells the hub how far the run is.
+//! Reports the progress of a run to the hub.
 //!
-//! Each report is the whole picture, so reports can be repeated and left out: one is under way at a time, and what changed
-//! meanwhile goes into the next. Short steps share one: between two reports there is a pause, which no person notices and
-//! which is longer where the cluster has much to do. The end of the run, or a client that has attached, does not wait for
-//! it. The steps do not wait for reports; only the last one, which ends the run, is awaited.
+//! Each report is complete, so reports can be repeated and skipped. One report is in flight at a time, and changes in
+//! the meantime go into the next one. Between two reports there is a pause, which is longer when the hub responds
+//! slowly, so that short steps share a report. The end of the run and an attached client are reported without a pause.
+//! Steps do not wait for reports; only the last report, which ends the run, is awaited.
 
 use std::time::Duration;
 
@@ -20,34 +20,33 @@ use tokio::time::Instant;
 use crate::hub::{self, Hub};
 use crate::stop::{Reason, Stop};
 
-/// How long after a report the next one comes at the earliest.
+/// The minimum pause between two reports.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How many times the wait for the last answer the pause is: who takes long to answer has much to do.
-const PATIENCE: u32 = 20;
+/// The pause is this multiple of the last response time, because a slow response means a busy cluster.
+const PAUSE_FACTOR: u32 = 20;
 
-/// The picture of the run. What is changed in it is sent when it is announced, so that what changes at the same time is
-/// one report.
+/// Collects the progress of a run. Changes are sent when they are announced, so that simultaneous changes share a
+/// report.
 pub struct Reporter {
     picture: watch::Sender<Progress>,
-    /// Ends with the report that has an exit.
-    sender: Mutex<JoinHandle<Result<(), hub::Error>>>,
+    /// Ends with the report that contains the exit.
+    sender: Mutex<JoinHandle<Result<(), hub::HubError>>>,
 }
 
 impl Reporter {
-    /// Starts from what earlier pods of the run reported.
+    /// Starts with the steps that earlier pods of the run reported.
     pub fn start(earlier: Vec<StepStatus>, hub: Hub, stop: Stop) -> Self {
         let (picture, changes) = watch::channel(Progress { steps: earlier, ..Progress::default() });
         let sender = Mutex::new(tokio::spawn(send_changes(changes, hub, stop)));
         Reporter { picture, sender }
     }
 
-    /// Sends the picture as it is now.
+    /// Sends the current progress.
     pub fn announce(&self) {
         self.picture.send_modify(|now| now.sequence += 1);
     }
 
-    /// A step starts.
     pub fn started(&self, name: StepName, log_offset: u64) {
         self.note(|now| {
             now.steps.retain(|step| step.name != name);
@@ -55,7 +54,7 @@ impl Reporter {
         });
     }
 
-    /// The step that runs is tried once more, because of `message`. Announced at once.
+    /// Counts another attempt of the running step, and announces it.
     pub fn tried_again(&self, name: StepName, exit_code: Option<i32>, message: String) {
         self.step(name, |step| {
             step.attempts += 1;
@@ -65,7 +64,6 @@ impl Reporter {
         self.announce();
     }
 
-    /// A step ends.
     pub fn ended(&self, name: StepName, state: StepState, exit_code: Option<i32>, message: Option<String>) {
         self.step(name, |step| {
             step.state = state;
@@ -75,31 +73,30 @@ impl Reporter {
         });
     }
 
-    /// What the plan would do is known.
     pub fn planned(&self, plan: PlanSummary) {
         self.note(|now| now.plan = Some(plan));
     }
 
-    /// The files of the module are there.
+    /// Records the digest of the module's bundle.
     pub fn bundled(&self, digest: String) {
         self.note(|now| now.bundle = Some(digest));
     }
 
-    /// A client has attached. Announced at once.
+    /// Records that a client has attached, and announces it.
     pub fn attached(&self) {
         self.note(|now| now.attached = true);
         self.announce();
     }
 
-    /// Sends the last report; returns when the hub has it.
+    /// Sends the last report, and returns once the hub has it.
     ///
     /// # Errors
-    /// When the hub refuses it.
-    pub async fn finish(&self, exit: Exit) -> Result<(), hub::Error> {
+    /// If the hub refuses it.
+    pub async fn finish(&self, exit: Exit) -> Result<(), hub::HubError> {
         self.note(|now| now.exit = Some(exit));
         self.announce();
         let mut sender = self.sender.lock().await;
-        // The task does not panic; if it did, its report is as good as sent: nobody is left to send it.
+        // The task does not panic. If it did, no one would be left to send the report.
         (&mut *sender).await.unwrap_or(Ok(()))
     }
 
@@ -119,13 +116,13 @@ impl Reporter {
     }
 }
 
-/// Kubernetes keeps microseconds.
+/// The current time with the microsecond precision of Kubernetes.
 fn now_micros() -> MicroTime {
     let now = jiff::Timestamp::now();
     MicroTime(jiff::Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now))
 }
 
-async fn send_changes(mut changes: watch::Receiver<Progress>, hub: Hub, stop: Stop) -> Result<(), hub::Error> {
+async fn send_changes(mut changes: watch::Receiver<Progress>, hub: Hub, stop: Stop) -> Result<(), hub::HubError> {
     let mut attached = false;
     let mut earliest = Instant::now();
     while changes.changed().await.is_ok() {
@@ -149,16 +146,16 @@ async fn send_changes(mut changes: watch::Receiver<Progress>, hub: Hub, stop: St
     Ok(())
 }
 
-/// How long to wait after a report that was answered in this time.
+/// The pause after a report with this response time.
 fn pause(answered_in: Duration) -> Duration {
-    answered_in.saturating_mul(PATIENCE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+    answered_in.saturating_mul(PAUSE_FACTOR).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }
 
-async fn send(hub: &Hub, picture: &Progress) -> Result<ProgressReply, hub::Error> {
+async fn send(hub: &Hub, picture: &Progress) -> Result<ProgressReply, hub::HubError> {
     const WHAT: &str = "the progress";
-    let content = serde_json::to_vec(picture).map_err(|source| hub::Error::Answer { what: WHAT, source })?;
+    let content = serde_json::to_vec(picture).map_err(|source| hub::HubError::Answer { what: WHAT, source })?;
     let answer = hub.send(WHAT, Method::PUT, path::PROGRESS, Bytes::from(content)).await?;
-    serde_json::from_slice(&answer).map_err(|source| hub::Error::Answer { what: WHAT, source })
+    serde_json::from_slice(&answer).map_err(|source| hub::HubError::Answer { what: WHAT, source })
 }
 
 #[cfg(test)]

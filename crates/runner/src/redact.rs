@@ -1,35 +1,35 @@
-//! Takes sensitive values out of everything that leaves the runner: its output, its log and its messages.
+//! Masks sensitive values in everything that leaves the runner: output, log and messages.
 //!
-//! A value is found as it is, and in the forms in which programs print it: escaped as in JSON, encoded for a URL, and as
-//! base64, also inside of a longer text that was encoded as a whole. Each line of a value that has several is found too.
+//! A value is masked as it is, and in the forms in which programs print it: escaped as in JSON, percent-encoded, and in
+//! base64, also inside a longer text that was encoded as a whole. Each line of a multi-line value is masked too.
 //!
-//! *Caveats.* A value of two or three characters is masked only where it stands as a word of its own: anywhere else it
-//! would be told by the gaps. A single character, `true`, `false` and `null` are not masked at all. What was encrypted,
-//! hashed or reversed cannot be found.
+//! *Caveats.* A value of two or three characters is masked only as a separate word; elsewhere the gaps would reveal it.
+//! A single character, `true`, `false` and `null` are not masked. A value that was encrypted, hashed or reversed cannot
+//! be found.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::sensitive::forms;
 
-/// What stands where a sensitive value was.
+/// The replacement of a sensitive value.
 const MASK: &[u8] = b"(sensitive)";
-/// A value shorter than this is masked as a whole word only.
+/// A shorter value is masked only as a separate word.
 const WORD: usize = 4;
-/// What is shorter is not masked.
+/// A shorter value is not masked.
 const SHORTEST: usize = 2;
 
-/// The sensitive values of a run. Cheap to clone; all clones learn of a value together.
+/// The sensitive values of a run. Cheap to clone; all clones share the values.
 #[derive(Clone, Default)]
 pub struct Redactor {
     known: Arc<RwLock<Arc<Needles>>>,
 }
 
-/// What is looked for.
+/// The byte sequences to search for.
 #[derive(Default)]
 struct Needles {
     all: HashSet<Vec<u8>>,
-    /// By their first byte, the longest first, so that a value that contains another one is taken as a whole.
+    /// Grouped by first byte, longest first, so that a value that contains another is masked as a whole.
     by_first: Vec<Vec<Vec<u8>>>,
 }
 
@@ -54,18 +54,17 @@ impl Needles {
     }
 }
 
-/// What begins at a place of the output.
-enum Found {
-    /// A value of that length.
+/// The result of a search at one position.
+enum Match {
+    /// A value of this length begins here.
     Value(usize),
-    /// Perhaps one: what follows will tell.
+    /// A value may begin here; more output is needed to decide.
     Perhaps,
-    /// None.
     Nothing,
 }
 
 impl Redactor {
-    /// Masks these values too from now on.
+    /// Adds values to mask.
     pub fn learn<'a>(&self, values: impl IntoIterator<Item = &'a str>) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(next) = known.with(values.into_iter().flat_map(forms)) {
@@ -73,7 +72,7 @@ impl Redactor {
         }
     }
 
-    /// `text` without sensitive values.
+    /// Masks sensitive values in `text`.
     pub fn text(&self, text: &str) -> String {
         let mut stream = self.stream();
         let mut out = stream.push(text.as_bytes());
@@ -81,7 +80,7 @@ impl Redactor {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// For output that comes in pieces: a value that is cut by the end of one piece is found as well.
+    /// Masks output that arrives in chunks, including values that are split between two chunks.
     pub fn stream(&self) -> Stream {
         Stream { redactor: self.clone(), held: Vec::new(), before: None }
     }
@@ -94,20 +93,20 @@ impl Redactor {
 /// See [`Redactor::stream`].
 pub struct Stream {
     redactor: Redactor,
-    /// The end of what was pushed, which may be the start of a sensitive value.
+    /// The end of the output so far, which may be the start of a sensitive value.
     held: Vec<u8>,
     /// The byte before `held`.
     before: Option<u8>,
 }
 
 impl Stream {
-    /// Takes the next piece and gives back what is known to be harmless.
+    /// Takes the next chunk, and returns the output that is safe to print.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(piece);
         self.release(false)
     }
 
-    /// What was held back, when nothing follows any more.
+    /// Returns the held output when nothing follows.
     pub fn finish(&mut self) -> Vec<u8> {
         self.release(true)
     }
@@ -119,12 +118,12 @@ impl Stream {
         while at < self.held.len() {
             let rest = &self.held[at..];
             match find(&needles, rest, self.before, is_end) {
-                Found::Value(length) => {
+                Match::Value(length) => {
                     out.extend_from_slice(MASK);
                     at += length;
                 }
-                Found::Perhaps => break,
-                Found::Nothing => {
+                Match::Perhaps => break,
+                Match::Nothing => {
                     out.push(rest[0]);
                     at += 1;
                 }
@@ -136,7 +135,7 @@ impl Stream {
     }
 }
 
-fn find(needles: &Needles, rest: &[u8], before: Option<u8>, is_end: bool) -> Found {
+fn find(needles: &Needles, rest: &[u8], before: Option<u8>, is_end: bool) -> Match {
     let mut perhaps = false;
     for needle in needles.starting_with(rest[0]) {
         if needle.len() < WORD && before.is_some_and(is_word) {
@@ -144,22 +143,22 @@ fn find(needles: &Needles, rest: &[u8], before: Option<u8>, is_end: bool) -> Fou
         }
         if rest.starts_with(needle) {
             match rest.get(needle.len()) {
-                _ if needle.len() >= WORD => return Found::Value(needle.len()),
-                None if is_end => return Found::Value(needle.len()),
-                None => return Found::Perhaps,
+                _ if needle.len() >= WORD => return Match::Value(needle.len()),
+                None if is_end => return Match::Value(needle.len()),
+                None => return Match::Perhaps,
                 Some(next) if is_word(*next) => {}
-                Some(_) => return Found::Value(needle.len()),
+                Some(_) => return Match::Value(needle.len()),
             }
         } else if !is_end && needle.starts_with(rest) {
-            // A longer value may begin here: shorter ones wait for it.
+            // A longer value may begin here, so shorter ones have to wait.
             perhaps = true;
             break;
         }
     }
-    if perhaps { Found::Perhaps } else { Found::Nothing }
+    if perhaps { Match::Perhaps } else { Match::Nothing }
 }
 
-/// Whether a byte belongs to a word; bytes of letters beyond ASCII do.
+/// Whether a byte is part of a word. Bytes of non-ASCII letters are.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }

@@ -1,4 +1,4 @@
-//! One run, from its job to its exit code.
+//! Executes one job, from fetching it to its exit code.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,39 +18,37 @@ use crate::process::{Grace, Program, Stops};
 use crate::progress::Reporter;
 use crate::redact::Redactor;
 use crate::setup::{self, Folders, Material};
-use crate::state::{Keeper, Snapshot};
+use crate::state::{Snapshot, StateUploader};
 use crate::steps::{Failure, Steps};
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
 use crate::{cancel, gate, plan, sensitive, tool};
 
-/// Where the runner finds its hub and its place to work.
+/// The runner's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The hub's address.
     pub hub_url: String,
-    /// The hub's certificate authority (PEM); without it the hub must speak plain HTTP or have a public certificate.
+    /// The hub's certificate authority (PEM). Without it the hub needs plain HTTP or a publicly trusted certificate.
     pub hub_ca: Option<String>,
-    /// The file of the token to show to the hub.
+    /// The file of the service account token for the hub.
     pub token_file: PathBuf,
-    /// The run's own folder.
     pub work_dir: PathBuf,
-    /// Terraform's plugin cache.
+    /// The plugin cache shared by all runs.
     pub plugin_cache: Option<PathBuf>,
-    /// How fast terraform is stopped.
+    /// How long terraform may take to stop.
     pub grace: Grace,
 }
 
-/// A part of the configuration is missing.
+/// A required environment variable is missing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the environment variable `{0}` is not set; `knoll runner` is made to run in a Run's pod")]
+#[error("the environment variable `{0}` is not set; `knoll runner` only runs inside a Run's pod")]
 pub struct ConfigError(&'static str);
 
 impl Config {
     /// Reads the configuration from the environment, through `get`.
     ///
     /// # Errors
-    /// When a variable is missing.
+    /// If a variable is missing.
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let required = |name: &'static str| get(name).filter(|value| !value.is_empty()).ok_or(ConfigError(name));
         Ok(Config {
@@ -64,7 +62,7 @@ impl Config {
     }
 }
 
-/// The exit code of a runner that was stopped before it had a job, as a shell has it for SIGTERM.
+/// The exit code of a runner that was stopped before it had a job: 128 + SIGTERM.
 const TERMINATED: i32 = 143;
 
 /// Runs the job of this pod. The exit code is terraform's own.
@@ -72,20 +70,20 @@ pub async fn run(config: Config) -> ExitCode {
     match try_run(&config).await {
         Ok(exit) => ExitCode::from(u8::try_from(exit.code).unwrap_or(1)),
         Err(error) => {
-            // Where the kubelet takes a container's last words from.
+            // The kubelet copies the end of the log into the container's termination message.
             eprintln!("knoll: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-async fn try_run(config: &Config) -> Result<Exit, hub::Error> {
+async fn try_run(config: &Config) -> Result<Exit, hub::HubError> {
     let stop = Stop::default();
     let _signals = stop.on_signals();
     let hub = Hub::new(&config.hub_url, config.hub_ca.as_deref(), config.token_file.clone())?;
     let job: Arc<Job> = tokio::select! {
         job = hub.get_json("the job", path::JOB) => Arc::new(job?),
-        // Nothing has begun, so there is nothing to report.
+        // Nothing has started, so there is nothing to report.
         () = stop.requested() => return Ok(Exit { code: TERMINATED, ..Exit::default() }),
     };
     if job.cancel {
@@ -99,7 +97,7 @@ async fn try_run(config: &Config) -> Result<Exit, hub::Error> {
     let reporter = Arc::new(Reporter::start(job.earlier_steps.clone(), hub.clone(), stop.clone()));
     reporter.started(StepName::Setup, console.offset());
     let prepared = async {
-        // The module is fetched while the client is on its way.
+        // The module is downloaded while the client connects.
         let (terminal, material) = tokio::join!(attach(&job, &stop, &reporter), fetch(&job, &hub));
         prepare(config, &job, material?, &hub, &console, terminal, &stop, &reporter)
     };
@@ -125,17 +123,18 @@ async fn try_run(config: &Config) -> Result<Exit, hub::Error> {
     Ok(exit)
 }
 
-/// Waits for a client to attach, if the run has to, before anything is printed. Without one the run goes on alone.
+/// Waits for a client to attach, if the job asks for it, before anything is printed. After the timeout the run
+/// continues without one.
 async fn attach(job: &Job, stop: &Stop, reporter: &Reporter) -> Option<Terminal> {
     let limit = Duration::from_secs(job.attach_timeout_seconds?);
     let terminal = match Terminal::open() {
         Ok(terminal) => terminal?,
         Err(error) => {
-            tracing::warn!(%error, "the terminal cannot be used; the run goes on without");
+            tracing::warn!(%error, "cannot use the terminal; continuing without it");
             return None;
         }
     };
-    // The client attaches when it sees that the runner is there.
+    // The client attaches once the status shows that the runner has started.
     reporter.announce();
     tokio::select! {
         waited = tokio::time::timeout(limit, terminal.attached()) => waited.ok()?,
@@ -145,9 +144,9 @@ async fn attach(job: &Job, stop: &Stop, reporter: &Reporter) -> Option<Terminal>
     Some(terminal)
 }
 
-/// All that the hub has for this run.
+/// Downloads everything that the hub stores for this run.
 async fn fetch(job: &Job, hub: &Hub) -> Result<Material, Failure> {
-    let get = async |wanted: bool, what, path, reason| match wanted {
+    let get = async |approved: bool, what, path, reason| match approved {
         true => hub.get(what, path).await.map_err(|error| Failure::new(reason, error.sentence())),
         false => Ok(None),
     };
@@ -159,8 +158,8 @@ async fn fetch(job: &Job, hub: &Hub) -> Result<Material, Failure> {
     Ok(Material { bundle, state, plan })
 }
 
-/// Puts everything in place for the steps.
-#[allow(clippy::too_many_arguments, reason = "the parts of a run come together here and nowhere else")]
+/// Prepares the working directory and assembles the steps.
+#[allow(clippy::too_many_arguments, reason = "this is the only place that assembles a run")]
 fn prepare(
     config: &Config,
     job: &Arc<Job>,
@@ -172,10 +171,10 @@ fn prepare(
     reporter: &Arc<Reporter>,
 ) -> Result<Steps, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::new(reason::STEP_FAILED, error);
-    if let Some(wanted) = &job.plan_digest
-        && material.plan.as_ref().map(|plan| plan::digest(plan)).as_ref() != Some(wanted)
+    if let Some(approved) = &job.plan_digest
+        && material.plan.as_ref().map(|plan| plan::digest(plan)).as_ref() != Some(approved)
     {
-        let message = format!("the stored plan is not the approved one, `{wanted}`; run again for a new plan");
+        let message = format!("the stored plan is not the approved one, `{approved}`; start a new run to plan again");
         return Err(Failure::new(reason::DIGEST_MISMATCH, message));
     }
     if let Some(bundle) = &material.bundle {
@@ -193,14 +192,14 @@ fn prepare(
         .map_err(|error| failed(&error))?;
     let search = env.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
     let file = tool::find(job.tool, &search).map_err(|error| failed(&error))?;
-    let keeper = match &material.state {
+    let uploader = match &material.state {
         _ if !job.managed_state => None,
         state => {
             let known = match state {
                 None => None,
                 Some(content) => Some(Snapshot::parse(content.clone()).map_err(|error| failed(&error))?),
             };
-            Some(Keeper::start(&folders.state(), known, hub.clone()).map_err(|error| failed(&error))?)
+            Some(StateUploader::start(&folders.state(), known, hub.clone()).map_err(|error| failed(&error))?)
         }
     };
     Ok(Steps {
@@ -210,7 +209,7 @@ fn prepare(
         plugins,
         console: console.clone(),
         hub: hub.clone(),
-        keeper,
+        uploader,
         reporter: Arc::clone(reporter),
         terminal,
         stop: stop.clone(),
@@ -218,9 +217,9 @@ fn prepare(
     })
 }
 
-/// The plugin cache of this run. Without one, terraform downloads what it needs.
+/// Opens the plugin cache of this run. Without one, terraform downloads its providers.
 fn plugins_of(shared: &Path, folders: &Folders) -> Option<Arc<Plugins>> {
     let lock_file = std::fs::read_to_string(folders.lock_file()).unwrap_or_default();
     let opened = Plugins::open(shared).and_then(|plugins| plugins.lend(&lock_file).map(|()| plugins));
-    opened.inspect_err(|error| tracing::warn!(%error, "there is no plugin cache")).ok().map(Arc::new)
+    opened.inspect_err(|error| tracing::warn!(%error, "cannot use the plugin cache")).ok().map(Arc::new)
 }

@@ -1,4 +1,5 @@
-//! Finds what is sensitive in variables, variable files and states, and the forms in which it may be printed. Pure.
+//! Finds the sensitive values in variables, variable files and states, and the forms in which they may be printed.
+//! Pure.
 
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
@@ -6,22 +7,22 @@ use knoll_api::wire::Job;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Shorter parts of a text that was encoded as a whole would also be found in harmless text.
+/// Shorter base64 fragments would also match harmless text.
 const SHORTEST_ENCODED: usize = 6;
-/// A longer value is found by its pieces: to keep all forms of it would cost more than it is worth.
+/// Longer values are matched by pieces, because storing all of their forms would cost too much memory.
 const LONG: usize = 16 * 1024;
-/// The size of such a piece.
+/// The length of such a piece.
 const PIECE: usize = 512;
-/// Lines of a value that are shorter say nothing: braces, an end.
+/// Shorter lines of a value are not secret on their own, such as a closing brace.
 const SHORTEST_LINE: usize = 4;
 
-/// Every text that a job says is sensitive.
+/// All sensitive values of a job.
 pub fn of_job(job: &Job) -> Vec<String> {
     let mut found = Vec::new();
     for variable in job.variables.iter().filter(|variable| variable.sensitive) {
         collect(&variable.value, &mut found);
         if let (Value::String(text), true) = (&variable.value, variable.expression) {
-            // Terraform may read it as an expression, and print what is in it.
+            // Terraform may parse the value as an expression, and print its elements.
             if text.trim_start().starts_with(['[', '{', '"', '<']) {
                 found.extend(literals(text));
             }
@@ -74,7 +75,7 @@ struct PathStep {
     value: Value,
 }
 
-/// Every text that a state marks as sensitive: its outputs and the attributes of its resources.
+/// All sensitive values of a state: outputs and resource attributes.
 pub fn of_state(state: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let Ok(state) = serde_json::from_slice::<State>(state) else { return found };
@@ -92,7 +93,7 @@ pub fn of_state(state: &[u8]) -> Vec<String> {
     found
 }
 
-/// One step of a path: an attribute, or an index that is written as a value with its type.
+/// Follows one step of an attribute path: a name, or an index with its type.
 fn follow<'a>(value: &'a Value, step: &Value) -> Option<&'a Value> {
     match step {
         Value::String(key) => value.get(key),
@@ -102,7 +103,7 @@ fn follow<'a>(value: &'a Value, step: &Value) -> Option<&'a Value> {
     }
 }
 
-/// Every text and number inside of a value; the names of its fields are no secret.
+/// Collects all strings and numbers in a value. The names of fields are not sensitive.
 fn collect(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) => found.push(text.clone()),
@@ -113,7 +114,7 @@ fn collect(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// The texts and numbers in a `*.tfvars` file. More is found than has to be (keys in quotes), never less.
+/// The strings and numbers in a `*.tfvars` file. Quoted keys are included as well; values are never missed.
 fn literals(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -140,7 +141,7 @@ fn literals(text: &str) -> Vec<String> {
     found
 }
 
-/// The text up to its closing quote, unescaped, and what follows it.
+/// The unescaped string up to its closing quote, and the rest.
 fn quoted_text(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -165,7 +166,7 @@ fn quoted_text(text: &str) -> (String, &str) {
     (value, "")
 }
 
-/// The text of a heredoc whose `<<` was read, and what follows it.
+/// The text of a heredoc whose `<<` was read, and the rest.
 fn heredoc(text: &str) -> Option<(String, &str)> {
     let text = text.strip_prefix('-').unwrap_or(text);
     let (marker, body) = text.split_once('\n')?;
@@ -182,11 +183,11 @@ fn heredoc(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// The forms in which a value may be printed, itself included.
+/// All forms in which a value may be printed, including itself.
 pub fn forms(value: &str) -> Vec<Vec<u8>> {
     let value = value.trim_end_matches('\n');
     let mut forms = vec![value.as_bytes().to_vec()];
-    // One character, or nothing at all, has no form worth looking for.
+    // A single character or an empty value cannot be masked.
     if value.len() < 2 || matches!(value, "true" | "false" | "null") {
         return Vec::new();
     }
@@ -198,7 +199,7 @@ pub fn forms(value: &str) -> Vec<Vec<u8>> {
     let json = serde_json::to_string(value).unwrap_or_default();
     let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default();
     forms.push(json.as_bytes().to_vec());
-    // As Go's encoder has it, and so `jsonencode`.
+    // Go's JSON encoder, and so `jsonencode`, escapes these characters.
     forms.push(json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026").into_bytes());
     if value.len() >= SHORTEST_LINE {
         forms.push(percent(value).into_bytes());
@@ -218,11 +219,11 @@ pub fn forms(value: &str) -> Vec<Vec<u8>> {
     forms
 }
 
-/// What is the same in base64 for every text that has `value` after `shift` other bytes, modulo three.
+/// The base64 characters that are the same for every text with `value` after `shift` (modulo 3) other bytes.
 fn shifted(value: &str, shift: usize) -> Vec<Vec<u8>> {
     let mut bytes = vec![0; shift];
     bytes.extend_from_slice(value.as_bytes());
-    // Six bits a character: those that share bits with a neighbour are left out.
+    // Each character encodes six bits. Characters that share bits with a neighbour are omitted.
     let (first, last) = ((shift * 8).div_ceil(6), bytes.len() * 8 / 6);
     [&BASE64_STANDARD_NO_PAD, &BASE64_URL_SAFE_NO_PAD]
         .into_iter()
@@ -231,7 +232,7 @@ fn shifted(value: &str, shift: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// As in a URL.
+/// Percent-encodes a value as in a URL.
 fn percent(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for byte in value.bytes() {

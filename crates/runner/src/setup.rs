@@ -1,4 +1,4 @@
-//! Puts everything in place that terraform needs: the module, its variables, its state and its settings.
+//! Prepares the working directory for terraform: module, variables, state and settings.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -12,72 +12,65 @@ use serde_json::{Map, Value, json};
 
 use crate::tool;
 
-/// What a user's file cannot be called, because terraform reads ours by these names.
+/// File names that a user's module cannot use, because the runner writes files with these names.
 const OURS: [&str; 2] = ["knoll_override.tf.json", "knoll_version.tf.json"];
-/// Terraform reads `*.auto.tfvars` in the order of their names, and the last one wins: ours come last.
+/// Terraform reads `*.auto.tfvars` in the order of their names, and the last one wins. These names sort last.
 const VARIABLES: &str = "zzzz-knoll";
 const LOCK_FILE: &str = ".terraform.lock.hcl";
 
-/// Why the run could not be prepared.
+/// Why the working directory cannot be prepared.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The bundle was refused.
+pub enum SetupError {
+    /// The bundle is invalid.
     #[error(transparent)]
     Unpack(#[from] knoll_bundle::UnpackError),
-    /// A user's file has a name that we need.
-    #[error("the module has a file `{0}`, a name that Knoll uses itself; rename it")]
+    /// A user's file has a reserved name.
+    #[error("the module contains a file `{0}`, which is a name reserved by Knoll; rename it")]
     Reserved(String),
-    /// A variable file has a name that is no file name.
-    #[error("`{0}` is no name for a variable file; use a plain name that ends in `.tfvars` or `.tfvars.json`")]
+    /// A variable file has an invalid name.
+    #[error("`{0}` is not a valid name for a variable file; use a plain name that ends in `.tfvars` or `.tfvars.json`")]
     VariableFile(String),
-    /// A variable that goes into the environment is no plain value.
-    #[error("the environment variable `{0}` needs a plain value: a string, a number or a boolean")]
+    /// The value of an environment variable is not a scalar.
+    #[error("the environment variable `{0}` must be a string, a number or a boolean")]
     Environment(String),
-    /// The disk refused it.
     #[error("cannot write `{}`: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the disk said.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
-/// Where things are. Everything lies in the run's own volume.
+/// The layout of the run's working directory.
 #[derive(Clone, Debug)]
 pub struct Folders {
     root: PathBuf,
 }
 
 impl Folders {
-    /// Below `root`, which need not exist.
+    /// A layout below `root`, which need not exist.
     pub fn new(root: &Path) -> Self {
         Folders { root: root.to_owned() }
     }
 
-    /// All of them.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where the bundle is unpacked.
+    /// The directory that the bundle is unpacked to.
     pub fn bundle(&self) -> PathBuf {
         self.root.join("module")
     }
 
-    /// The root module; terraform runs here. The bundle says where it is, so this holds once it is unpacked.
+    /// The root module, in which terraform runs. The bundle names it, so this is valid after unpacking.
     pub fn module(&self) -> PathBuf {
         let bundle = self.bundle();
         let path = knoll_bundle::module_path(&bundle);
         if path.as_os_str().is_empty() { bundle } else { bundle.join(path) }
     }
 
-    /// The state that terraform's local backend writes.
+    /// The state file of terraform's local backend.
     pub fn state(&self) -> PathBuf {
         self.root.join("state").join("terraform.tfstate")
     }
 
-    /// The plan. Its name is also printed by terraform.
+    /// The plan file. Terraform prints its name.
     pub fn plan(&self) -> PathBuf {
         self.root.join("plan")
     }
@@ -87,12 +80,10 @@ impl Folders {
         self.root.join("plan.json")
     }
 
-    /// The dependency lock file.
     pub fn lock_file(&self) -> PathBuf {
         self.module().join(LOCK_FILE)
     }
 
-    /// Scripts of hooks.
     pub fn hooks(&self) -> PathBuf {
         self.root.join("hooks")
     }
@@ -102,28 +93,28 @@ impl Folders {
     }
 }
 
-/// The hub's part of what is needed.
+/// The downloads from the hub.
 pub struct Material {
-    /// The module's files; none for a command that needs no module.
+    /// The module's files. None for a command without a module.
     pub bundle: Option<bytes::Bytes>,
-    /// The state, when there is one already.
+    /// The current state, if there is one.
     pub state: Option<bytes::Bytes>,
-    /// The plan to apply, when an earlier pod made it.
+    /// The plan to apply, if an earlier pod made it.
     pub plan: Option<bytes::Bytes>,
 }
 
-/// Puts `material` and the job's variables in place.
+/// Writes `material` and the job's variables to the working directory.
 ///
 /// # Errors
-/// When something of it cannot be accepted; the message says what.
-pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), Error> {
+/// If any of it is invalid; the message says what.
+pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), SetupError> {
     let unpacked = folders.bundle();
     let state = folders.state();
     for folder in [&unpacked, state.parent().unwrap_or(&folders.root), &folders.hooks()] {
-        // A container that was restarted finds the remains of the last one.
+        // A restarted container finds the files of the previous one.
         match fs::remove_dir_all(folder) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::Write { path: folder.to_owned(), source });
+                return Err(SetupError::Write { path: folder.to_owned(), source });
             }
             _ => {}
         }
@@ -131,7 +122,7 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
             .recursive(true)
             .mode(0o700)
             .create(folder)
-            .map_err(|source| Error::Write { path: folder.to_owned(), source })?;
+            .map_err(|source| SetupError::Write { path: folder.to_owned(), source })?;
     }
     if let Some(bundle) = &material.bundle {
         knoll_bundle::unpack(bundle, &unpacked, |name| !is_left_behind(name, job.managed_state))?;
@@ -139,11 +130,11 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
     let module = folders.module();
     for name in OURS {
         if module.join(name).exists() {
-            return Err(Error::Reserved(name.to_owned()));
+            return Err(SetupError::Reserved(name.to_owned()));
         }
     }
     if job.managed_state {
-        // Relative, so that a plan holds in another pod, whose folders have other names.
+        // The path is relative, so that a plan is valid in another pod with other directories.
         let depth = module.strip_prefix(&unpacked).map_or(0, |path| path.components().count());
         let path = format!("{}../state/terraform.tfstate", "../".repeat(depth));
         let backend = json!({"terraform": {"backend": {"local": {"path": path}}}});
@@ -153,7 +144,7 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
         }
     }
     if let Some(version) = &job.version {
-        // Constraints of several files hold together, so the module's own one stays in force.
+        // Terraform combines the constraints of several files, so the module's own constraint still applies.
         let version = json!({"terraform": {"required_version": tool::constraint(version)}});
         write(&module.join(OURS[1]), version.to_string().as_bytes())?;
     }
@@ -169,16 +160,17 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
     write_variables(job, &module)
 }
 
-/// What a working copy holds beside the module: the remains of running terraform there would be mistaken for ours.
+/// Whether a file is a leftover of running terraform in the user's working copy, which must not be mistaken for the
+/// run's own.
 fn is_left_behind(name: &Path, managed_state: bool) -> bool {
     let first = name.iter().next().and_then(OsStr::to_str).unwrap_or_default();
     let state = matches!(first, "terraform.tfstate" | "terraform.tfstate.backup" | "terraform.tfstate.d");
     first == ".terraform" || (managed_state && state)
 }
 
-fn write_variables(job: &Job, module: &Path) -> Result<(), Error> {
+fn write_variables(job: &Job, module: &Path) -> Result<(), SetupError> {
     for (order, (name, content)) in job.variable_files.iter().enumerate() {
-        let bad = || Error::VariableFile(name.clone());
+        let bad = || SetupError::VariableFile(name.clone());
         let plain = Path::new(name).file_name() == Some(OsStr::new(name)) && !name.starts_with('.');
         let (stem, ending) = [".tfvars.json", ".tfvars"]
             .iter()
@@ -201,23 +193,23 @@ fn write_variables(job: &Job, module: &Path) -> Result<(), Error> {
 }
 
 /// Writes a file that only its owner can read.
-pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
-    let failed = |source| Error::Write { path: path.to_owned(), source };
+pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), SetupError> {
+    let failed = |source| SetupError::Write { path: path.to_owned(), source };
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)?;
     file.write_all(content).map_err(failed)
 }
 
-/// The environment of terraform and of hooks: `inherited` without what is the runner's own, and the run's variables.
+/// The environment of terraform and of hooks: `inherited` without the runner's own variables, plus the run's variables.
 ///
 /// # Errors
-/// When a variable's value is no plain one.
+/// If the value of a variable is not a scalar.
 pub fn environment(
     job: &Job,
     folders: &Folders,
     plugin_cache: Option<&Path>,
     interactive: bool,
     inherited: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<BTreeMap<OsString, OsString>, Error> {
+) -> Result<BTreeMap<OsString, OsString>, SetupError> {
     let mut env: BTreeMap<OsString, OsString> = inherited
         .into_iter()
         .filter(|(name, _)| !name.as_encoded_bytes().starts_with(b"KNOLL_"))
@@ -227,7 +219,7 @@ pub fn environment(
     let home = env.get(OsStr::new("HOME")).map(PathBuf::from);
     let own = [".terraformrc", ".tofurc"];
     let at_home = home.is_some_and(|home| own.iter().any(|name| home.join(name).is_file()));
-    // The image's own settings stay in force, so that its mirrors can be used.
+    // The image's own CLI configuration is kept, so that its mirrors work.
     if !settings && at_home {
         env.remove(OsStr::new("TF_CLI_CONFIG_FILE"));
     } else if !settings {
@@ -236,7 +228,7 @@ pub fn environment(
     if let Some(cache) = plugin_cache {
         set(&mut env, "TF_PLUGIN_CACHE_DIR", cache);
     }
-    // Without it, terraform tells the user which commands to run next, and asks the network for a newer version.
+    // Without it, terraform suggests commands to run next and checks for a newer version.
     set(&mut env, "TF_IN_AUTOMATION", "1");
     set(&mut env, "CHECKPOINT_DISABLE", "1");
     if !interactive {
@@ -253,7 +245,7 @@ pub fn environment(
             Value::Number(_) | Value::Bool(_) => value.to_string(),
             Value::Null => continue,
             Value::Array(_) | Value::Object(_) if *is_env => {
-                return Err(Error::Environment(key.clone()));
+                return Err(SetupError::Environment(key.clone()));
             }
             Value::Array(_) | Value::Object(_) => value.to_string(),
         };

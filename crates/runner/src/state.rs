@@ -1,8 +1,9 @@
-//! Hands every state that terraform writes to the hub, as it is written.
+//! Uploads every state that terraform writes to the hub, as it is written.
 //!
-//! Terraform's local backend rewrites one file after each resource. The folder of that file is watched; a file that parses
-//! as a whole state is taken, a half-written one is not. One upload is under way at a time and the newest state wins. The
-//! file that terraform left when it ended is authoritative: [`Keeper::settle`] returns when the hub has it.
+//! Terraform's local backend rewrites one file after each resource. The runner watches the directory of that file. It
+//! uploads a file that parses as a complete state and ignores a partially written one. One upload is in flight at a
+//! time, and the newest state wins. The file that exists after terraform has exited is authoritative:
+//! [`StateUploader::settle`] returns once the hub has it.
 
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
@@ -18,31 +19,28 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::hub;
 use crate::watch::FolderWatch;
 
-/// Why the state is not where it should be.
+/// Why a state was not delivered.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The state's folder cannot be watched.
+pub enum StateError {
     #[error("cannot watch the state file: {0}")]
     Watch(#[source] io::Error),
-    /// The state's file cannot be read.
     #[error("cannot read the state file: {0}")]
     Read(#[source] io::Error),
-    /// Terraform left something that is no state.
-    #[error("terraform left a state file that is damaged ({0}); the workspace keeps the last whole state")]
+    /// The state file is not valid JSON.
+    #[error("terraform left a corrupt state file ({0}); the workspace keeps the last valid state")]
     Damaged(#[source] serde_json::Error),
-    /// The hub did not take it.
+    /// The hub refused the state.
     #[error(transparent)]
-    Refused(#[from] Arc<hub::Error>),
+    Refused(#[from] Arc<hub::HubError>),
 }
 
-/// One whole state, as terraform wrote it.
+/// A complete state, as terraform wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// How often this lineage changed.
+    /// Terraform's change counter within a lineage.
     pub serial: u64,
-    /// The history that this state belongs to.
+    /// The id that terraform gives to a state when it creates it.
     pub lineage: String,
-    /// The file's bytes.
     pub content: Bytes,
 }
 
@@ -53,19 +51,20 @@ struct Header {
 }
 
 impl Snapshot {
-    /// Takes `content` for a state if it is a whole one.
+    /// Parses `content` as a state.
     ///
     /// # Errors
-    /// When it is not, for example because only a part is written yet.
+    /// If it is not a complete state, for example because it is partially written.
     pub fn parse(content: Bytes) -> Result<Self, serde_json::Error> {
         let Header { serial, lineage } = serde_json::from_slice(&content)?;
         Ok(Snapshot { serial, lineage, content })
     }
 
-    /// The same state, to follow on `delivered`.
+    /// Returns the state with a serial higher than that of `delivered`.
     ///
-    /// Terraform counts against what it read at its start, so a state that changed and changed back keeps a serial that
-    /// was already used for another content. The hub takes only higher ones; a higher serial is harmless to terraform.
+    /// Terraform counts from the state it read at its start. A state that changed and changed back therefore has a
+    /// serial that was already used for another content. The hub accepts only higher serials, and a higher serial does
+    /// not affect terraform.
     fn after(self, delivered: Option<&Snapshot>) -> Self {
         match delivered {
             Some(delivered)
@@ -79,7 +78,7 @@ impl Snapshot {
         }
     }
 
-    /// Only the digits change: numbers elsewhere in a state may have more digits than any parser keeps.
+    /// Replaces only the digits of the serial, because a parser would lose the precision of large numbers elsewhere.
     fn with_serial(self, serial: u64) -> Self {
         const KEY: &[u8] = b"\"serial\"";
         let digits = self.content.windows(KEY.len()).position(|window| window == KEY).and_then(|key| {
@@ -99,42 +98,42 @@ impl Snapshot {
     }
 }
 
-/// Takes one state: the hub, or a test's list.
+/// The destination of states: the hub, or a list in tests.
 pub trait Store: Clone + Send + Sync + 'static {
-    /// Stores `snapshot`; returns when it is safe.
-    fn put(&self, snapshot: Snapshot) -> impl Future<Output = Result<(), hub::Error>> + Send;
+    /// Stores `snapshot`, and returns once it is durable.
+    fn put(&self, snapshot: Snapshot) -> impl Future<Output = Result<(), hub::HubError>> + Send;
 }
 
-/// What the uploader last did.
+/// The progress of the uploads.
 #[derive(Clone, Default)]
 struct Delivered {
-    /// The content that terraform wrote and the hub has, whatever serial it was given.
+    /// The last content that the hub has, as terraform wrote it, before its serial was raised.
     written: Option<Bytes>,
     /// The hub's refusal, which ends all uploads.
-    refused: Option<Arc<hub::Error>>,
+    refused: Option<Arc<hub::HubError>>,
 }
 
-/// Watches one state file and delivers what is written to it.
-pub struct Keeper {
+/// Watches one state file, and uploads each state that is written to it.
+pub struct StateUploader {
     file: PathBuf,
     newest: watch::Sender<Option<Snapshot>>,
     delivered: watch::Receiver<Delivered>,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
-impl Keeper {
-    /// Starts to watch `file`, whose folder exists. `known` is what the hub has.
+impl StateUploader {
+    /// Starts to watch `file`, whose directory exists. `known` is the state that the hub has.
     ///
     /// # Errors
-    /// When the folder cannot be watched.
-    pub fn start(file: &Path, known: Option<Snapshot>, store: impl Store) -> Result<Self, Error> {
-        let folder = FolderWatch::new(file.parent().unwrap_or(Path::new("."))).map_err(Error::Watch)?;
+    /// If the directory cannot be watched.
+    pub fn start(file: &Path, known: Option<Snapshot>, store: impl Store) -> Result<Self, StateError> {
+        let folder = FolderWatch::new(file.parent().unwrap_or(Path::new("."))).map_err(StateError::Watch)?;
         let (newest, changes) = watch::channel(known.clone());
         let first = Delivered { written: known.as_ref().map(|known| known.content.clone()), refused: None };
         let (done, delivered) = watch::channel(first);
         let reader = tokio::spawn(take_each(folder, file.to_owned(), newest.clone()));
         let uploader = tokio::spawn(deliver(changes, known, store, done));
-        Ok(Keeper {
+        Ok(StateUploader {
             file: file.to_owned(),
             newest,
             delivered,
@@ -142,8 +141,8 @@ impl Keeper {
         })
     }
 
-    /// Resolves when the hub refuses this runner's state, which it does for good: it has lost the workspace.
-    pub async fn refused(&self) -> Arc<hub::Error> {
+    /// Resolves when the hub refuses a state. A refusal is final: this pod has lost the Workspace.
+    pub async fn refused(&self) -> Arc<hub::HubError> {
         let mut delivered = self.delivered.clone();
         let refused = match delivered.wait_for(|now| now.refused.is_some()).await {
             Ok(now) => now.refused.clone(),
@@ -151,19 +150,20 @@ impl Keeper {
         };
         match refused {
             Some(refused) => refused,
-            // The uploader lives as long as this keeper; without one nothing can be refused.
+            // The task lives as long as this uploader. Without it there is no refusal.
             None => std::future::pending().await,
         }
     }
 
-    /// Call it when terraform has ended: returns once the hub has the state that terraform left, however long the hub is away.
+    /// Returns once the hub has the state that terraform left, however long the hub is unavailable. Call it after
+    /// terraform has exited.
     ///
     /// # Errors
-    /// When the file is damaged or the hub refuses it.
-    pub async fn settle(&self) -> Result<Option<Snapshot>, Error> {
-        let last = match read(&self.file).map_err(Error::Read)? {
+    /// If the file is corrupt or the hub refuses it.
+    pub async fn settle(&self) -> Result<Option<Snapshot>, StateError> {
+        let last = match read(&self.file).map_err(StateError::Read)? {
             None => None,
-            Some(content) => Some(Snapshot::parse(content).map_err(Error::Damaged)?),
+            Some(content) => Some(Snapshot::parse(content).map_err(StateError::Damaged)?),
         };
         let Some(last) = last else { return Ok(None) };
         offer(&self.newest, last.clone());
@@ -179,7 +179,7 @@ impl Keeper {
     }
 }
 
-/// Puts `snapshot` in front of the uploader unless it is there already.
+/// Queues `snapshot` for upload, unless it already is the newest.
 fn offer(newest: &watch::Sender<Option<Snapshot>>, snapshot: Snapshot) {
     newest.send_if_modified(|now| {
         let changed = now.as_ref() != Some(&snapshot);
@@ -192,12 +192,12 @@ fn offer(newest: &watch::Sender<Option<Snapshot>>, snapshot: Snapshot) {
 
 async fn take_each(folder: FolderWatch, file: PathBuf, newest: watch::Sender<Option<Snapshot>>) {
     loop {
-        // What happened does not matter, only that something did: the file itself says what is newest.
+        // The kind of the event does not matter, because the file itself has the newest state.
         if let Err(error) = folder.changed(|name| Some(name.as_os_str()) == file.file_name()).await {
-            tracing::warn!(%error, "the state file is no longer watched; its final content is still delivered");
+            tracing::warn!(%error, "the watch of the state file failed; only the final state will be uploaded");
             return;
         }
-        // A file that cannot be read or parsed is being written: the end of that write is another event.
+        // A file that cannot be read or parsed is still being written, and the end of the write is another event.
         if let Ok(Some(content)) = read(&file)
             && let Ok(snapshot) = Snapshot::parse(content)
         {
@@ -206,7 +206,7 @@ async fn take_each(folder: FolderWatch, file: PathBuf, newest: watch::Sender<Opt
     }
 }
 
-/// The file's content, or nothing when there is none or it changed under the reader's hands.
+/// The file's content, or none if there is no file or it changed during the read.
 fn read(file: &Path) -> io::Result<Option<Bytes>> {
     let mark = |meta: &fs::Metadata| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec());
     let before = match fs::metadata(file) {
@@ -257,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes a state for each permit, so a test decides when an upload ends.
+    /// A store that accepts one state per permit, so that a test controls when an upload ends.
     #[derive(Clone)]
     struct Shelf {
         taken: Arc<Mutex<Vec<Snapshot>>>,
@@ -275,7 +275,7 @@ mod tests {
     }
 
     impl Store for Shelf {
-        async fn put(&self, snapshot: Snapshot) -> Result<(), hub::Error> {
+        async fn put(&self, snapshot: Snapshot) -> Result<(), hub::HubError> {
             self.permits.acquire().await.unwrap().forget();
             self.taken.lock().unwrap().push(snapshot);
             Ok(())
@@ -304,8 +304,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("terraform.tfstate");
         let shelf = Shelf::new(10);
-        let keeper = Keeper::start(&file, None, shelf.clone()).unwrap();
-        // As terraform does it: one handle, truncated and written again and again.
+        let uploader = StateUploader::start(&file, None, shelf.clone()).unwrap();
+        // One handle, truncated and rewritten repeatedly, as terraform does it.
         let mut handle = fs::File::create(&file).unwrap();
         for serial in 1..=3 {
             handle.set_len(0).unwrap();
@@ -317,7 +317,7 @@ mod tests {
             handle.write_all(tail.as_bytes()).unwrap();
             until(|| shelf.serials().last() == Some(&serial)).await;
         }
-        assert_eq!(keeper.settle().await.unwrap().unwrap().serial, 3);
+        assert_eq!(uploader.settle().await.unwrap().unwrap().serial, 3);
         assert_eq!(shelf.serials(), [1, 2, 3]);
     }
 
@@ -326,13 +326,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("terraform.tfstate");
         let shelf = Shelf::new(0);
-        let keeper = Keeper::start(&file, None, shelf.clone()).unwrap();
+        let uploader = StateUploader::start(&file, None, shelf.clone()).unwrap();
         for serial in 1..=5 {
             fs::write(&file, content(serial, "")).unwrap();
-            until(|| keeper.newest.borrow().as_ref().is_some_and(|now| now.serial == serial)).await;
+            until(|| uploader.newest.borrow().as_ref().is_some_and(|now| now.serial == serial)).await;
         }
         shelf.permits.add_permits(10);
-        keeper.settle().await.unwrap();
+        uploader.settle().await.unwrap();
         let serials = shelf.serials();
         assert!(serials.len() <= 2 && serials.last() == Some(&5), "{serials:?}");
     }
@@ -342,12 +342,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("terraform.tfstate");
         let shelf = Shelf::new(10);
-        let keeper = Keeper::start(&file, Some(snapshot(7, "a")), shelf.clone()).unwrap();
+        let uploader = StateUploader::start(&file, Some(snapshot(7, "a")), shelf.clone()).unwrap();
         fs::write(&file, content(7, "b")).unwrap();
-        keeper.settle().await.unwrap();
+        uploader.settle().await.unwrap();
         assert_eq!(*shelf.taken.lock().unwrap(), [snapshot(8, "b")]);
         fs::write(&file, content(7, "a")).unwrap();
-        keeper.settle().await.unwrap();
+        uploader.settle().await.unwrap();
         assert_eq!(shelf.taken.lock().unwrap().last(), Some(&snapshot(9, "a")));
     }
 
@@ -357,8 +357,8 @@ mod tests {
         let file = folder.path().join("terraform.tfstate");
         fs::write(&file, content(7, "a")).unwrap();
         let shelf = Shelf::new(10);
-        let keeper = Keeper::start(&file, Some(snapshot(7, "a")), shelf.clone()).unwrap();
-        assert_eq!(keeper.settle().await.unwrap(), Some(snapshot(7, "a")));
+        let uploader = StateUploader::start(&file, Some(snapshot(7, "a")), shelf.clone()).unwrap();
+        assert_eq!(uploader.settle().await.unwrap(), Some(snapshot(7, "a")));
         assert!(shelf.serials().is_empty());
     }
 
@@ -367,10 +367,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("terraform.tfstate");
         let shelf = Shelf::new(10);
-        let keeper = Keeper::start(&file, None, shelf.clone()).unwrap();
-        assert_eq!(keeper.settle().await.unwrap(), None);
+        let uploader = StateUploader::start(&file, None, shelf.clone()).unwrap();
+        assert_eq!(uploader.settle().await.unwrap(), None);
         fs::write(&file, &content(1, "")[..30]).unwrap();
-        assert!(matches!(keeper.settle().await, Err(Error::Damaged(_))));
+        assert!(matches!(uploader.settle().await, Err(StateError::Damaged(_))));
         assert!(shelf.serials().is_empty());
     }
 

@@ -1,4 +1,4 @@
-//! Runs the steps of a job, one after the other.
+//! Runs the steps of a job in order.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,63 +18,56 @@ use crate::describe::describe;
 use crate::hub::Hub;
 use crate::plan;
 use crate::plugins::Plugins;
-use crate::process::{self, Ended, Grace, Place, Program, Stops};
+use crate::process::{self, Ended, Execution, Grace, Program, Stops};
 use crate::progress::Reporter;
 use crate::setup::{self, Folders};
-use crate::state::Keeper;
+use crate::state::StateUploader;
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
 use crate::{flags, hooks, memory, sensitive, tool};
 
-/// The exit code of a run that was stopped, as a shell has it for SIGINT.
+/// The exit code of a cancelled run: 128 + SIGINT.
 const STOPPED: i32 = 130;
 /// The exit code of `plan -detailed-exitcode` when there are changes.
 const CHANGES: i32 = 2;
-/// The exit code of a process that was ended by SIGKILL, as a shell has it.
+/// The exit code of a process that was killed: 128 + SIGKILL.
 const KILLED: i32 = 137;
-/// By how many percent terraform's memory may grow before it looks for garbage, where it is alone.
-const LONG_LEASH: &str = "400";
+/// `GOGC` for a terraform that runs without providers: its heap may grow by 400 % between garbage collections.
+const GOGC_WITHOUT_PROVIDERS: &str = "400";
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
-/// All that the steps of a run work with.
+/// Everything that the steps of a run use.
 pub struct Steps {
-    /// What to do.
     pub job: Arc<Job>,
-    /// Where things are.
     pub folders: Folders,
-    /// Terraform or tofu, with its environment and folder; arguments are added.
+    /// Terraform or tofu with its environment and directory; each step adds its arguments.
     pub program: Program,
-    /// Terraform's plugin cache, if there is one.
     pub plugins: Option<Arc<Plugins>>,
-    /// Where output goes.
     pub console: Console,
-    /// Where plans and lock files go.
+    /// The destination of plans and lock files.
     pub hub: Hub,
-    /// Watches the state; absent when the module keeps it elsewhere.
-    pub keeper: Option<Keeper>,
-    /// Is told of each step.
+    /// Uploads the state, unless the module has its own backend.
+    pub uploader: Option<StateUploader>,
     pub reporter: Arc<Reporter>,
-    /// The terminal of a client that may type.
+    /// The terminal of an attached client.
     pub terminal: Option<Terminal>,
-    /// Says when to stop.
     pub stop: Stop,
-    /// How fast terraform is stopped.
     pub grace: Grace,
 }
 
-/// Why a run does not go on.
+/// Why a run failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// The exit code of what failed.
+    /// The exit code of the run.
     pub code: i32,
-    /// One word for a condition.
+    /// The reason of the Ready condition.
     pub reason: &'static str,
-    /// A sentence or terraform's own message.
+    /// A sentence, or terraform's own message.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure that is not terraform's.
+    /// A failure that does not come from terraform's exit code.
     pub fn new(reason: &'static str, message: impl ToString) -> Self {
         Failure { code: 1, reason, message: message.to_string() }
     }
@@ -84,12 +77,12 @@ impl Failure {
 struct Planned {
     digest: String,
     changes: bool,
-    /// Makes the summary while the next steps go on.
+    /// The task that summarizes the plan while the next steps run.
     summary: Option<JoinHandle<()>>,
 }
 
 impl Steps {
-    /// Runs every step after `setup`, and makes sure that the hub has the state that is left, whatever happened.
+    /// Runs every step after `setup`. In any case it waits until the hub has the final state.
     pub async fn run(&self) -> Exit {
         let mut planned = None;
         let mut uploads = Vec::new();
@@ -108,7 +101,7 @@ impl Steps {
         {
             end = self.store_plan(planned).await;
         }
-        // A state that is not saved is worse than anything that happened before.
+        // A state that was not saved is worse than any other failure.
         match self.settle().await.and(end) {
             Ok(()) => self.success(planned.as_ref()),
             Err(Failure { code, reason, message }) => {
@@ -117,7 +110,7 @@ impl Steps {
         }
     }
 
-    /// A plan with changes is told by its exit code, when the user wants that.
+    /// The exit of a successful run: 2 for a plan with changes, if the user passed `-detailed-exitcode`.
     fn success(&self, planned: Option<&Planned>) -> Exit {
         let detailed = self.job.operation == Operation::Plan && flags::wants_detailed_exit_code(&self.job.args);
         if detailed && planned.is_some_and(|planned| planned.changes) {
@@ -133,7 +126,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Whether another pod applies the plan of this one, when a person has agreed.
+    /// Whether another pod applies this pod's plan after a review.
     fn is_reviewed(&self) -> bool {
         let applies = matches!(self.job.operation, Operation::Apply | Operation::Destroy | Operation::Refresh);
         applies && !self.job.steps.contains(&StepName::Apply)
@@ -156,13 +149,13 @@ impl Steps {
             return Ok(());
         }
         if !matches!(step, StepName::Setup | StepName::Review | StepName::Outputs) {
-            // The others take no time, and go with the next report.
+            // The other steps take no time; they go into the next report.
             self.reporter.announce();
         }
         if step == StepName::PostApply
-            && let Some(state) = self.keeper.as_ref().and_then(|_| std::fs::read(self.folders.state()).ok())
+            && let Some(state) = self.uploader.as_ref().and_then(|_| std::fs::read(self.folders.state()).ok())
         {
-            // A hook may print what the apply has just made.
+            // A later hook may print sensitive values that the apply has created.
             self.console.learn(&sensitive::of_state(&state));
         }
         let mut note = None;
@@ -192,15 +185,15 @@ impl Steps {
         result
     }
 
-    /// Terraform as it starts next.
+    /// The program of the next terraform process.
     ///
-    /// A program of Go looks for garbage each time its memory has doubled, which is a third of all that a small run
-    /// takes. Providers would inherit a longer leash, and theirs is the memory that counts; without any there is no
-    /// lock file, and terraform alone stays small.
+    /// A Go program collects garbage each time its heap has doubled, which is a third of the time of a small run.
+    /// Providers would inherit a higher `GOGC`, and their memory is the larger part. Without providers there is no lock
+    /// file, and terraform alone stays small.
     fn terraform(&self) -> Program {
         let mut program = self.program.clone();
         if !self.folders.lock_file().exists() {
-            program.env.entry("GOGC".into()).or_insert_with(|| LONG_LEASH.into());
+            program.env.entry("GOGC".into()).or_insert_with(|| GOGC_WITHOUT_PROVIDERS.into());
         }
         program
     }
@@ -212,11 +205,11 @@ impl Steps {
         match self.attempts(StepName::Init, &args, &[0]).await {
             Ok(_) => {}
             Err(failure) if tool::is_version_failure(&failure.message) => {
-                let wanted = self.job.version.as_deref().unwrap_or_default();
-                let Err(mismatch) = tool::check(self.job.tool, wanted, &self.program).await else {
+                let requested = self.job.version.as_deref().unwrap_or_default();
+                let Err(mismatch) = tool::check(self.job.tool, requested, &self.program).await else {
                     return Err(failure);
                 };
-                // Terraform's own words name a file that the user has never seen.
+                // Terraform's own message names a generated file that the user does not know.
                 self.console.line(&format!("knoll: {mismatch}")).await;
                 return Err(Failure { message: mismatch.to_string(), ..failure });
             }
@@ -227,23 +220,23 @@ impl Steps {
         Ok(())
     }
 
-    /// Whether a step's output is only worth reading when it fails: whoever asks for `output -json` wants just that.
+    /// Whether a step's output is printed only if it fails, so that `knoll output -json` prints only JSON.
     fn is_quiet(&self, step: StepName) -> bool {
         step == StepName::Init && self.job.operation == Operation::Command
     }
 
-    /// Lets other runs have the providers that this one has downloaded.
+    /// Adds the providers that `init` downloaded to the shared cache.
     async fn share_plugins(&self) {
         let Some(plugins) = self.plugins.clone() else { return };
         let module = self.folders.module();
         match tokio::task::spawn_blocking(move || plugins.share(&module)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "other runs will download these providers again"),
-            Err(error) => tracing::warn!(%error, "other runs will download these providers again"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot share the downloaded providers with other runs"),
+            Err(error) => tracing::warn!(%error, "cannot share the downloaded providers with other runs"),
         }
     }
 
-    /// Hands a lock file that has changed to the hub.
+    /// Uploads the lock file if it has changed.
     fn keep_lock_file(&self, uploads: &mut Vec<JoinHandle<()>>) {
         // Without providers there is no lock file.
         if let Ok(lock_file) = std::fs::read(self.folders.lock_file())
@@ -253,7 +246,7 @@ impl Steps {
             uploads.push(tokio::spawn(async move {
                 let sent = hub.send("the lock file", Method::PUT, path::LOCK, lock_file.into()).await;
                 if let Err(error) = sent {
-                    tracing::warn!(%error, "the lock file is not kept");
+                    tracing::warn!(%error, "cannot store the lock file");
                 }
             }));
         }
@@ -283,7 +276,7 @@ impl Steps {
         } else if self.is_decided_on() {
             self.reporter.planned(self.describe(StepName::Plan, &planned.digest, changes).await?);
         } else if memory::is_limited() {
-            // Terraform and its providers running twice might be what ends the apply.
+            // Running terraform and its providers twice at a time could exceed the memory limit during the apply.
             if let Ok(summary) = self.describe(StepName::Plan, &planned.digest, changes).await {
                 self.reporter.planned(summary);
             }
@@ -293,32 +286,32 @@ impl Steps {
             planned.summary = Some(tokio::spawn(async move {
                 match summary.await {
                     Ok(summary) => reporter.planned(summary),
-                    Err(error) => console.line(&format!("knoll: the plan cannot be described: {error}")).await,
+                    Err(error) => console.line(&format!("knoll: cannot describe the plan: {error}")).await,
                 }
             }));
         }
         Ok(planned)
     }
 
-    /// Whether anybody looks at the plan before it is applied.
+    /// Whether a person or a hook reviews the plan before it is applied.
     fn is_decided_on(&self) -> bool {
         let has = |step| self.job.steps.contains(&step);
         !has(StepName::Apply) || has(StepName::PostPlan) || has(StepName::PreApply)
     }
 
-    /// Describes the plan, and says why when it cannot.
+    /// Summarizes the plan with `terraform show -json`. A failure says why.
     pub(crate) async fn describe(&self, step: StepName, digest: &str, changes: bool) -> Result<PlanSummary, Failure> {
         let limit = self.job.timeouts.get(&step).copied().map_or(Duration::MAX, Duration::from_secs);
-        let failed = |reason, why: &str| Failure::new(reason, format!("the plan cannot be described: {why}"));
+        let failed = |reason, why: &str| Failure::new(reason, format!("cannot describe the plan: {why}"));
         let described = tokio::select! {
             described = self.description(digest, changes) => {
                 described.map_err(|error| failed(reason::STEP_FAILED, &error.to_string()))
             }
             () = tokio::time::sleep(limit) => {
-                Err(failed(reason::TIMED_OUT, &format!("that takes more than its limit of {}s", limit.as_secs())))
+                Err(failed(reason::TIMED_OUT, &format!("`show -json` exceeded the timeout of {}s", limit.as_secs())))
             }
             () = self.stop.requested() => {
-                return Err(self.stopped().unwrap_or_else(|| failed(reason::CANCELLED, "it was stopped")));
+                return Err(self.stopped().unwrap_or_else(|| failed(reason::CANCELLED, "it was cancelled")));
             }
         };
         if let Err(failure) = &described {
@@ -331,7 +324,7 @@ impl Steps {
         describe(self.terraform(), self.folders.clone(), self.console.clone(), digest.to_owned(), changes)
     }
 
-    /// Hands the plan to the hub, so that exactly these bytes can be applied by another pod.
+    /// Uploads the plan, so that another pod can apply exactly these bytes.
     async fn store_plan(&self, planned: &Planned) -> Result<(), Failure> {
         if !planned.changes {
             return Ok(());
@@ -342,7 +335,7 @@ impl Steps {
     }
 
     async fn apply(&self, planned: Option<&Planned>) -> Result<(), Failure> {
-        // What was approved, or what this pod planned: nothing else is applied.
+        // Only the approved plan, or the plan of this pod, is applied.
         let digest = self.job.plan_digest.as_ref().or(planned.map(|planned| &planned.digest));
         let Some(digest) = digest else {
             return self.apply_what_terraform_asks().await;
@@ -355,10 +348,10 @@ impl Steps {
         Ok(())
     }
 
-    /// Plans, asks the client that is attached, and applies, all in one process: terraform's own way.
+    /// Runs `terraform apply`, which plans, asks the attached client, and applies in one process.
     async fn apply_what_terraform_asks(&self) -> Result<(), Failure> {
         if self.terminal.is_none() {
-            let message = "nobody attached in time to answer terraform, so nothing was changed; run it again";
+            let message = "no client attached in time to answer terraform, so nothing was changed; start a new run";
             return Err(Failure::new(reason::ATTACH_TIMED_OUT, message));
         }
         let words: &[&str] = match self.job.operation {
@@ -382,10 +375,10 @@ impl Steps {
             program.file = "sh".into();
             program.stops = Stops::Together;
         } else {
-            if let Some(wanted) = &self.job.version
+            if let Some(requested) = &self.job.version
                 && !self.job.steps.contains(&StepName::Init)
             {
-                tool::check(self.job.tool, wanted, &self.program)
+                tool::check(self.job.tool, requested, &self.program)
                     .await
                     .map_err(|error| Failure::new(reason::STEP_FAILED, error))?;
             }
@@ -407,7 +400,7 @@ impl Steps {
         judged
     }
 
-    /// The file of a state that the hub has, if that is what `arg` names.
+    /// The file of a state that the hub stores, if `arg` names one.
     async fn stored_state(&self, arg: &str) -> Result<Option<PathBuf>, Failure> {
         let address = match arg.strip_prefix(stored::HISTORY) {
             Some(serial) => format!("{}?serial={serial}", path::HISTORY),
@@ -422,11 +415,12 @@ impl Steps {
         Ok(Some(file))
     }
 
-    /// Runs terraform with `args`, as often as the step may be tried, until it ends with one of the `good` codes.
+    /// Runs terraform with `args` until it exits with one of the `good` codes, at most as often as the step may be
+    /// tried.
     async fn attempts(&self, step: StepName, args: &[OsString], good: &[i32]) -> Result<Ended, Failure> {
         let mut program = self.terraform();
         program.args.extend_from_slice(args);
-        // An apply that failed may have done half of its work: its plan is stale.
+        // A failed apply may have changed infrastructure, so its plan is stale.
         let most = if step == StepName::Apply { 1 } else { self.job.retry.get(&step).copied().unwrap_or(1) };
         let mut pause = Duration::from_millis(self.job.retry_backoff_millis);
         for attempt in 1.. {
@@ -448,29 +442,29 @@ impl Steps {
                 }
             }
         }
-        Err(Failure::new(reason::STEP_FAILED, format!("{step} was never tried")))
+        Err(Failure::new(reason::STEP_FAILED, format!("{step} has no attempts")))
     }
 
-    /// Runs one process to its end, with the step's limit.
+    /// Runs one process with the step's timeout.
     pub(crate) async fn process(&self, step: StepName, program: &Program) -> Result<Ended, Failure> {
         let limit = self.job.timeouts.get(&step).copied().map(Duration::from_secs);
         let held = self.is_quiet(step).then(|| self.console.hold());
-        let place = self.place(limit);
-        let place = match &held {
-            // Nobody can answer what is not shown.
-            Some(console) => Place { console, terminal: None, ..place },
-            None => place,
+        let execution = self.execution(limit);
+        let execution = match &held {
+            // A prompt that is not shown cannot be answered.
+            Some(console) => Execution { console, terminal: None, ..execution },
+            None => execution,
         };
         let oom_kills = memory::oom_kills();
-        let running = process::run(program, place);
-        let ended = match &self.keeper {
+        let running = process::run(program, execution);
+        let ended = match &self.uploader {
             None => running.await,
-            Some(keeper) => {
+            Some(uploader) => {
                 let mut running = std::pin::pin!(running);
                 tokio::select! {
                     ended = &mut running => ended,
-                    refused = keeper.refused() => {
-                        // Nothing that terraform does from here on could be remembered.
+                    refused = uploader.refused() => {
+                        // The state of anything terraform does from now on would be lost.
                         self.stop.request_once(Reason::Fenced(refused.to_string()));
                         running.await
                     }
@@ -484,33 +478,31 @@ impl Steps {
             Failure::new(reason::STEP_FAILED, format!("cannot run `{}`: {error}", program.file.display()))
         })?;
         if ended.code == KILLED && memory::oom_kills() > oom_kills {
-            let message = format!(
-                "{step} was killed because it used more memory than its limit; raise `pod.resources` of the Workspace"
-            );
+            let message = format!("{step} was OOM-killed; raise the memory limit in `pod.resources` of the Workspace");
             return Err(Failure { code: ended.code, reason: reason::OOM_KILLED, message });
         }
         Ok(ended)
     }
 
-    /// Whether terraform may ask: only where somebody can answer.
+    /// The `-input` flag: terraform may prompt only if a client is attached.
     fn input(&self) -> OsString {
         format!("-input={}", self.terminal.is_some()).into()
     }
 
-    /// Where the processes of this run run.
-    pub(crate) fn place(&self, limit: Option<Duration>) -> Place<'_> {
+    /// The environment of the run's processes.
+    pub(crate) fn execution(&self, limit: Option<Duration>) -> Execution<'_> {
         let (console, terminal, stop) = (&self.console, self.terminal.as_ref(), &self.stop);
-        Place { console, terminal, stop, grace: self.grace, limit }
+        Execution { console, terminal, stop, grace: self.grace, limit }
     }
 
-    /// What the end of a process means for the run.
+    /// Turns the result of a process into the result of a step.
     pub(crate) fn judge(&self, step: StepName, ended: Ended, good: &[i32]) -> Result<Ended, Failure> {
         if ended.timed_out {
             let limit = self.job.timeouts.get(&step).copied().unwrap_or_default();
-            let message = format!("{step} was stopped after its limit of {limit}s\n{}", ended.message);
+            let message = format!("{step} was stopped after its timeout of {limit}s\n{}", ended.message);
             return Err(Failure { code: ended.code, reason: reason::TIMED_OUT, message });
         }
-        // What succeeded in spite of being asked to stop has succeeded.
+        // A process that succeeded although it was asked to stop has succeeded.
         if good.contains(&ended.code) {
             return Ok(ended);
         }
@@ -519,10 +511,10 @@ impl Steps {
         }
         let message = match ended.code {
             code if code > 128 && ended.message.is_empty() => {
-                format!("{step} was ended by signal {}", code - 128)
+                format!("{step} was killed by signal {}", code - 128)
             }
-            code if code > 128 => format!("{step} was ended by signal {}\n{}", code - 128, ended.message),
-            code if ended.message.is_empty() => format!("{step} ended with exit code {code}"),
+            code if code > 128 => format!("{step} was killed by signal {}\n{}", code - 128, ended.message),
+            code if ended.message.is_empty() => format!("{step} failed with exit code {code}"),
             _ => ended.message,
         };
         Err(Failure { code: ended.code, reason: reason::STEP_FAILED, message })
@@ -530,9 +522,11 @@ impl Steps {
 
     fn stopped(&self) -> Option<Failure> {
         let (reason, message) = match self.stop.reason()? {
-            Reason::Cancelled => (reason::CANCELLED, "terraform was asked to stop".to_owned()),
-            // Whether the pod was deleted or evicted, the hub finds out.
-            Reason::Terminated => (reason::POD_DELETED, "The pod was told to stop; terraform was stopped.".to_owned()),
+            Reason::Cancelled => (reason::CANCELLED, "terraform was interrupted".to_owned()),
+            // The hub finds out whether the pod was deleted or evicted.
+            Reason::Terminated => {
+                (reason::POD_DELETED, "The pod was terminated, and terraform was interrupted.".to_owned())
+            }
             Reason::Fenced(why) => (reason::STATE_NOT_SAVED, why),
         };
         Some(Failure { code: STOPPED, reason, message })
@@ -540,9 +534,9 @@ impl Steps {
 
     /// Waits until the hub has the state that terraform left.
     async fn settle(&self) -> Result<(), Failure> {
-        match &self.keeper {
+        match &self.uploader {
             None => Ok(()),
-            Some(keeper) => match keeper.settle().await {
+            Some(uploader) => match uploader.settle().await {
                 Ok(_) => Ok(()),
                 Err(error) => Err(Failure::new(reason::STATE_NOT_SAVED, error)),
             },
@@ -562,12 +556,12 @@ impl Steps {
             return Ok(bytes);
         }
         let message =
-            format!("the plan is `{found}`, not `{expected}`, so it is not applied; run again for a new plan");
+            format!("the plan is `{found}`, not `{expected}`, so it is not applied; start a new run to plan again");
         Err(Failure::new(reason::DIGEST_MISMATCH, message))
     }
 }
 
-/// Only what the network or a provider may have caused is worth another attempt.
+/// Whether a retry may help: only after failures of the network or of a provider.
 fn may_pass(failure: &Failure) -> bool {
     failure.reason == reason::STEP_FAILED && !tool::is_version_failure(&failure.message)
 }

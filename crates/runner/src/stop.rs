@@ -1,4 +1,4 @@
-//! Why and how fast a run has to stop.
+//! Requests to stop a run.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,26 +9,26 @@ use tokio_util::task::AbortOnDropHandle;
 /// Why a run has to stop before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A person asked for it.
+    /// A user cancelled the run.
     Cancelled,
-    /// The pod is being stopped.
+    /// The pod received SIGTERM.
     Terminated,
-    /// The hub no longer takes anything from this pod.
+    /// The hub no longer accepts writes of this pod.
     Fenced(String),
 }
 
-/// Tells every part of the runner to stop. Cheap to clone.
+/// Tells all tasks of the runner to stop. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Stop {
     reason: Arc<OnceLock<Reason>>,
-    /// Stop as terraform stops: it finishes what is under way and writes its state.
+    /// Stop gracefully: terraform finishes the operation in progress and writes its state.
     gently: CancellationToken,
-    /// A second request: stop at once.
+    /// A second request: stop immediately.
     now: CancellationToken,
 }
 
 impl Stop {
-    /// Asks to stop; the first reason stays, a second request makes it urgent.
+    /// Requests a stop. The first reason is kept; a second request makes it urgent.
     pub fn request(&self, reason: Reason) {
         if self.reason.set(reason).is_err() {
             self.now.cancel();
@@ -36,31 +36,29 @@ impl Stop {
         self.gently.cancel();
     }
 
-    /// Asks to stop, but never urgently: the hub says it in each answer.
+    /// Requests a stop that does not become urgent when it is repeated, because the hub repeats it in each response.
     pub fn request_once(&self, reason: Reason) {
         let _ = self.reason.set(reason);
         self.gently.cancel();
     }
 
-    /// Why, once it was requested.
     pub fn reason(&self) -> Option<Reason> {
         self.reason.get().cloned()
     }
 
-    /// Resolves when a stop was requested.
     pub async fn requested(&self) {
         self.gently.cancelled().await;
     }
 
-    /// Resolves when it was requested twice.
+    /// Resolves when a stop was requested twice.
     pub async fn urgent(&self) {
         self.now.cancelled().await;
     }
 
-    /// Lets SIGTERM and SIGINT request a stop, as long as the handle lives.
+    /// Requests a stop on SIGTERM and SIGINT, as long as the handle lives.
     ///
     /// # Errors
-    /// When the process cannot have signal handlers.
+    /// If signal handlers cannot be installed.
     pub fn on_signals(&self) -> std::io::Result<AbortOnDropHandle<()>> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;

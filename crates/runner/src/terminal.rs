@@ -1,7 +1,7 @@
 //! The terminal of a client that attaches to the run.
 //!
-//! The pod has a terminal of its own; what a client types arrives there. Terraform gets another one behind it, so that its
-//! output can be copied to the log on the way and it still sees a terminal of the right size.
+//! The pod has a terminal, which receives the client's keys. Terraform gets a second terminal behind it, so that its
+//! output can be copied to the log while it still sees a terminal of the right size.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read};
@@ -13,31 +13,32 @@ use rustix::termios::{OptionalActions, OutputModes, Termios, tcgetattr, tcgetwin
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The runner's own terminal, without line editing and echo for as long as this lives.
+/// The runner's own terminal in raw mode. Dropping this restores the previous mode.
 pub struct Terminal {
     input: AsyncFd<File>,
     saved: Termios,
     resizes: tokio::sync::Mutex<Signal>,
-    /// What was typed before terraform was there to read it.
+    /// Keys that were typed before terraform started to read.
     early: Mutex<Vec<u8>>,
 }
 
 impl Terminal {
-    /// The terminal that is standard input, or nothing when that is no terminal.
+    /// Opens the terminal at standard input. Returns none if standard input is not a terminal.
     ///
     /// # Errors
-    /// When the terminal cannot be used.
+    /// If the terminal cannot be used.
     pub fn open() -> io::Result<Option<Self>> {
         if !io::stdin().is_terminal() {
             return Ok(None);
         }
-        // Opened anew: not to block is a property of what is shared with standard output otherwise.
+        // The terminal is opened again, because non-blocking mode would otherwise be shared with standard output.
         let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
         let file = OpenOptions::new().read(true).custom_flags(flags).open("/proc/self/fd/0")?;
         let saved = tcgetattr(&file)?;
         let mut raw = saved.clone();
         raw.make_raw();
-        // Lines of the runner's own still end as lines do.
+        // The runner's own lines still need `
+        // ` to be translated.
         raw.output_modes |= OutputModes::OPOST;
         tcsetattr(&file, OptionalActions::Now, &raw)?;
         let resizes = tokio::sync::Mutex::new(signal(SignalKind::window_change())?);
@@ -49,13 +50,13 @@ impl Terminal {
         Ok(Some(Terminal { input, saved, resizes, early: Mutex::default() }))
     }
 
-    /// Waits for a client: a client that attaches tells its size, or types.
+    /// Waits for a client. A client that attaches sends its window size or a key.
     pub async fn attached(&self) {
         let mut first = [0; 1];
         tokio::select! {
             () = self.resized() => {}
             read = self.read_input(&mut first) => {
-                // The key that only says "I am here" is not meant for terraform.
+                // The key that only announces a client is not passed to terraform.
                 if matches!(read, Ok(1)) && !matches!(first[0], b'\r' | b'\n' | 0) {
                     self.early.lock().unwrap_or_else(PoisonError::into_inner).push(first[0]);
                 }
@@ -63,7 +64,6 @@ impl Terminal {
         }
     }
 
-    /// The terminal's size.
     pub fn size(&self) -> pty_process::Size {
         match tcgetwinsize(self.input.get_ref()) {
             Ok(size) if size.ws_row > 0 && size.ws_col > 0 => pty_process::Size::new(size.ws_row, size.ws_col),
@@ -71,17 +71,17 @@ impl Terminal {
         }
     }
 
-    /// Resolves when the size has changed.
+    /// Resolves when the window size has changed.
     pub async fn resized(&self) {
         if self.resizes.lock().await.recv().await.is_none() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// What the client typed. Never ends: a client may go, and another one may come.
+    /// Reads the client's keys. It never ends, because clients may come and go.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal is gone.
     pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         {
             let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +111,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Whoever looks at the terminal afterwards finds it as it was.
+        // Restores the terminal for its next user.
         let _ = tcsetattr(self.input.get_ref(), OptionalActions::Now, &self.saved);
     }
 }

@@ -1,7 +1,8 @@
-//! Finds terraform or tofu in the image and holds it to the version that the Workspace asks for.
+//! Finds terraform or tofu in the image, and checks its version.
 //!
-//! Asking the program for its version costs as much as a small plan, so it is not asked: the wanted version is written into
-//! the module as a constraint, which `init` checks anyway. Only when that fails is the program asked, to say what to do.
+//! Running `terraform version` costs as much as a small plan. The requested version is written into the module as a
+//! constraint instead, which `init` checks anyway. Only if `init` fails is the program asked for its version, to give a
+//! better message.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,75 +15,66 @@ use serde::Deserialize;
 
 use crate::process::Program;
 
-/// Why there is no usable program.
+/// Why the tool cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// It is not in the image.
-    #[error(
-        "there is no `{0}` in the run's image; set the Workspace's `spec.image` to an image that has it on its PATH"
-    )]
+pub enum ToolError {
+    /// The image does not contain it.
+    #[error("`{0}` not found in the run's image; set the Workspace's `spec.image` to an image that has it on its PATH")]
     Missing(&'static str),
-    /// It is of another version.
+    /// It has another version.
     #[error(
-        "the Workspace asks for {tool} {wanted}, but the run's image has {found}; set `spec.version` to {found}, or \
-         `spec.image` to an image with {wanted}"
+        "the Workspace requires {tool} {requested}, but the run's image has {found}; set `spec.version` to {found}, or \
+         `spec.image` to an image with {requested}"
     )]
-    Version {
-        /// The program.
-        tool: &'static str,
-        /// What the Workspace asks for.
-        wanted: String,
-        /// What the program says it is.
-        found: String,
-    },
+    Version { tool: &'static str, requested: String, found: String },
 }
 
-/// The program's file, looked for as a shell would in `path`.
+/// Finds the executable in `path`, as a shell would.
 ///
 /// # Errors
-/// When there is none.
-pub fn find(tool: Tool, path: &OsStr) -> Result<PathBuf, Error> {
+/// If there is none.
+pub fn find(tool: Tool, path: &OsStr) -> Result<PathBuf, ToolError> {
     let executable =
         |file: &PathBuf| fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
     std::env::split_paths(path)
         .map(|folder| folder.join(tool.program()))
         .find(executable)
-        .ok_or(Error::Missing(tool.program()))
+        .ok_or(ToolError::Missing(tool.program()))
 }
 
-/// The constraint that only the wanted version meets, as `required_version` has it.
+/// The `required_version` constraint for the requested version.
 ///
-/// `1.11.4` is that version, `1.11` any of its patches; anything else is a constraint already.
-pub fn constraint(wanted: &str) -> String {
-    let wanted = wanted.trim().trim_start_matches('v');
-    let parts: Vec<&str> = wanted.split('.').collect();
+/// `1.11.4` means exactly that version, and `1.11` any of its patches. Anything else already is a constraint.
+pub fn constraint(requested: &str) -> String {
+    let requested = requested.trim().trim_start_matches('v');
+    let parts: Vec<&str> = requested.split('.').collect();
     let numbers = parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
     match (numbers, parts.len()) {
-        (true, 1) => format!("~> {wanted}.0"),
-        (true, 2) => format!("~> {wanted}.0"),
-        (true, _) => format!("= {wanted}"),
-        (false, _) if wanted.starts_with(|c: char| c.is_ascii_digit()) => format!("= {wanted}"),
-        (false, _) => wanted.to_owned(),
+        (true, 1) => format!("~> {requested}.0"),
+        (true, 2) => format!("~> {requested}.0"),
+        (true, _) => format!("= {requested}"),
+        (false, _) if requested.starts_with(|c: char| c.is_ascii_digit()) => format!("= {requested}"),
+        (false, _) => requested.to_owned(),
     }
 }
 
-/// Asks the program for its version and compares.
+/// Asks the program for its version, and compares it with the requested one.
 ///
-/// A program that cannot tell is left alone: what it is used for will say more about it.
+/// A program that cannot report its version is accepted; its later use will fail with a better message.
 ///
 /// # Errors
-/// When it is another version.
-pub async fn check(tool: Tool, wanted: &str, program: &Program) -> Result<(), Error> {
+/// If it has another version.
+pub async fn check(tool: Tool, requested: &str, program: &Program) -> Result<(), ToolError> {
     let Some(found) = version(program).await else {
         return Ok(());
     };
-    if meets(wanted, &found) {
+    if meets(requested, &found) {
         return Ok(());
     }
-    Err(Error::Version { tool: tool.program(), wanted: wanted.to_owned(), found })
+    Err(ToolError::Version { tool: tool.program(), requested: requested.to_owned(), found })
 }
 
-/// Whether a failure of `init` may be one of the version.
+/// Whether a failure of `init` may be caused by the version.
 pub fn is_version_failure(message: &str) -> bool {
     message.contains("Unsupported") && message.contains("Core version")
 }
@@ -107,14 +99,14 @@ async fn version(program: &Program) -> Option<String> {
     serde_json::from_slice::<Version>(&output.stdout).ok().map(|version| version.terraform_version)
 }
 
-/// Only exact versions and their beginnings are compared; a constraint is left to the program itself.
-fn meets(wanted: &str, found: &str) -> bool {
-    let wanted = wanted.trim().trim_start_matches('v');
-    let is_version = wanted.starts_with(|c: char| c.is_ascii_digit());
-    let parts = wanted.split('.').count();
+/// Compares exact versions and their prefixes. Constraints are left to the program itself.
+fn meets(requested: &str, found: &str) -> bool {
+    let requested = requested.trim().trim_start_matches('v');
+    let is_version = requested.starts_with(|c: char| c.is_ascii_digit());
+    let parts = requested.split('.').count();
     !is_version
-        || wanted == found
-        || (parts < 3 && found.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.')))
+        || requested == found
+        || (parts < 3 && found.strip_prefix(requested).is_some_and(|rest| rest.starts_with('.')))
 }
 
 #[cfg(test)]
@@ -135,9 +127,9 @@ mod tests {
             ("1.12.0-rc1", "= 1.12.0-rc1", "1.12.0-rc1", true),
             ("~> 1.9", "~> 1.9", "1.2.0", true),
         ];
-        for (wanted, expect, found, met) in rows {
-            assert_eq!(constraint(wanted), expect, "{wanted}");
-            assert_eq!(meets(wanted, found), met, "{wanted} and {found}");
+        for (requested, expect, found, met) in rows {
+            assert_eq!(constraint(requested), expect, "{requested}");
+            assert_eq!(meets(requested, found), met, "{requested} and {found}");
         }
     }
 
@@ -148,7 +140,7 @@ mod tests {
         let error = find(Tool::Tofu, empty.path().as_os_str()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "there is no `tofu` in the run's image; set the Workspace's `spec.image` to an image that has it on its PATH"
+            "`tofu` not found in the run's image; set the Workspace's `spec.image` to an image that has it on its PATH"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Hears from the kernel what changes in a folder.
+//! Watches a directory with inotify.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,12 +8,12 @@ use std::path::Path;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::io::unix::AsyncFd;
 
-/// A folder that is watched as long as this lives.
+/// A watched directory. The watch ends when this is dropped.
 pub struct FolderWatch {
     events: AsyncFd<Events>,
 }
 
-/// The kernel's news, as tokio can wait for them.
+/// The inotify descriptor in a form that tokio can poll.
 struct Events(Inotify);
 
 impl AsRawFd for Events {
@@ -23,10 +23,10 @@ impl AsRawFd for Events {
 }
 
 impl FolderWatch {
-    /// Watches for files that are written, or moved into the folder. What happened before is not told.
+    /// Watches for files that are written in the directory, or moved into it.
     ///
     /// # Errors
-    /// When the folder cannot be watched.
+    /// If the directory cannot be watched.
     pub fn new(folder: &Path) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         let changes = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO;
@@ -42,12 +42,12 @@ impl FolderWatch {
     /// Waits for a change of the file `name`.
     ///
     /// # Errors
-    /// When the watch is broken.
+    /// If the watch is broken.
     pub async fn changed(&self, name: impl Fn(&OsString) -> bool) -> io::Result<()> {
         loop {
             let mut ready = self.events.readable().await?;
             match ready.try_io(|events| events.get_ref().0.read_events().map_err(io::Error::from)) {
-                // An event without a name says that some were lost: anything may have changed.
+                // An event without a name means that events were lost, so any file may have changed.
                 Ok(Ok(batch)) if batch.iter().any(|event| event.name.as_ref().is_none_or(&name)) => return Ok(()),
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(error),

@@ -13,46 +13,46 @@ use super::files::FilesArgs;
 use super::wait::{self, WaitArgs};
 use crate::connect::{Connection, Explain};
 use crate::style;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll atom apply`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct AtomApplyArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     files: FilesArgs,
     #[command(flatten)]
     wait: WaitArgs,
-    /// How long the update may take until every object is ready
+    /// How long an update may take until every object is ready
     #[arg(long, env = "KNOLL_DEADLINE", value_name = "DURATION")]
     deadline: Option<String>,
     /// How long a rollback may take
     #[arg(long, env = "KNOLL_ROLLBACK_DEADLINE", value_name = "DURATION")]
     rollback_deadline: Option<String>,
-    /// The service account whose rights the objects are written with
+    /// The service account with whose permissions the objects are written
     #[arg(long, env = "KNOLL_SERVICE_ACCOUNT", value_name = "NAME")]
     service_account: Option<String>,
-    /// Take fields over that others own
+    /// Take over fields owned by other field managers
     #[arg(long, env = "KNOLL_FORCE")]
     force: bool,
 }
 
-/// Creates a version of the objects, and makes it the Atom's.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+/// Creates an AtomVersion from the objects, and sets it as the version of the Atom.
+pub async fn run(args: AtomApplyArgs, outer: &Connection) -> Result<ExitCode> {
     let template = args.files.read()?;
-    let place = Place::find(&args.connection.clone().or(outer)).await?;
+    let session = Session::find(&args.connection.clone().or(outer)).await?;
     let (name, version) = (template.atom.clone(), template.version());
     let mut object =
         AtomVersion::new(&version, AtomVersionSpec { template: Some(template.text), ..AtomVersionSpec::default() });
     object.metadata.labels = Some([(label::ATOM.to_owned(), name.clone())].into());
-    match place.api::<AtomVersion>().create(&PostParams::default(), &object).await {
-        // The same objects are the same version.
+    match session.api::<AtomVersion>().create(&PostParams::default(), &object).await {
+        // The name of a version is derived from its content, so an existing one has the same objects.
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-        created => drop(created.explain(&place.cluster, &format!("cannot create the version `{version}`"))?),
+        created => drop(created.explain(&session.cluster, &format!("cannot create version `{version}`"))?),
     }
-    let known = place.api::<Atom>().get_opt(&name).await;
-    let known = known.explain(&place.cluster, &format!("cannot read the atom `{name}`"))?;
+    let known = session.api::<Atom>().get_opt(&name).await;
+    let known = known.explain(&session.cluster, &format!("cannot read atom `{name}`"))?;
     let mut spec = json!({"version": version, "cancel": false});
     for (field, value) in [
         ("deadline", args.deadline.map(Value::from)),
@@ -65,30 +65,30 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
         }
     }
     let params = PatchParams { field_manager: Some(field_manager::CLI.to_owned()), ..PatchParams::default() };
-    let why = format!("cannot change the atom `{name}`");
+    let why = format!("cannot update atom `{name}`");
     let atom = match &known {
         Some(known) => {
             let mut patch = json!({"spec": spec});
-            // What was tried in vain is tried again: somebody asks for it.
+            // A version that failed before is tried again on request.
             let same = known.spec.version == version;
             let failed = known.status.as_ref().is_some_and(|status| status.failure.is_some());
             if same && failed {
                 patch["metadata"] = json!({"annotations": {annotation::RECONCILE: Timestamp::now().to_string()}});
             }
-            place.api::<Atom>().patch(&name, &params, &Patch::Merge(patch)).await.explain(&place.cluster, &why)?
+            session.api::<Atom>().patch(&name, &params, &Patch::Merge(patch)).await.explain(&session.cluster, &why)?
         }
         None => {
             let object = json!({
                 "apiVersion": knoll_api::names::API_VERSION, "kind": "Atom", "metadata": {"name": name}, "spec": spec,
             });
             let object: Atom = serde_json::from_value(object)?;
-            place.api::<Atom>().create(&PostParams::default(), &object).await.explain(&place.cluster, &why)?
+            session.api::<Atom>().create(&PostParams::default(), &object).await.explain(&session.cluster, &why)?
         }
     };
     style::say("Applied", &format!("version `{version}` of atom `{name}`"));
     if !args.wait.wait {
-        style::hint_aside(&format!("`knoll atom status {name}` shows what becomes of it."));
+        style::hint_aside(&format!("`knoll atom status {name}` shows its progress."));
         return Ok(ExitCode::SUCCESS);
     }
-    wait::until_rest(&place, &atom, args.wait.timeout).await
+    wait::until_rest(&session, &atom, args.wait.timeout).await
 }

@@ -14,92 +14,92 @@ use super::get;
 use super::wait::{self, WaitArgs};
 use crate::connect::{Connection, Explain};
 use crate::style;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll atom cancel`.
 #[derive(clap::Args)]
-pub struct CancelArgs {
+pub struct AtomCancelArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     wait: WaitArgs,
-    /// Its name
+    /// The name of the atom
     #[arg(add = crate::complete::atoms())]
     name: String,
 }
 
 /// The arguments of `knoll atom rollback`.
 #[derive(clap::Args)]
-pub struct RollbackArgs {
+pub struct AtomRollbackArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     wait: WaitArgs,
-    /// Its name
+    /// The name of the atom
     #[arg(add = crate::complete::atoms())]
     name: String,
-    /// The version
+    /// The version to roll back to [default: the last good version]
     version: Option<String>,
 }
 
-/// Stops the update that is under way.
-pub async fn cancel(args: CancelArgs, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let atom = get(&place, &args.name).await?;
+/// Cancels the update in progress.
+pub async fn cancel(args: AtomCancelArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let atom = get(&session, &args.name).await?;
     let status = atom.status.clone().unwrap_or_default();
     if status.phase.is_at_rest() {
         let name = &args.name;
         bail!(
-            "nothing is under way for the atom `{name}`: it is {}\n  `knoll atom rollback {name}` goes back to an earlier version",
+            "atom `{name}` has no update in progress: it is {}\n  `knoll atom rollback {name}` rolls back to an earlier version",
             status.phase.as_str()
         );
     }
-    let atom = change(&place, &args.name, json!({"spec": {"cancel": true}})).await?;
+    let atom = change(&session, &args.name, json!({"spec": {"cancel": true}})).await?;
     style::say("Cancelled", &format!("the update of atom `{}` to version `{}`", args.name, atom.spec.version));
-    if args.wait.wait { wait::until_rest(&place, &atom, args.wait.timeout).await } else { Ok(ExitCode::SUCCESS) }
+    if args.wait.wait { wait::until_rest(&session, &atom, args.wait.timeout).await } else { Ok(ExitCode::SUCCESS) }
 }
 
-/// Makes an earlier version the wanted one.
-pub async fn rollback(args: RollbackArgs, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let atom = get(&place, &args.name).await?;
+/// Sets an earlier version as the version of the Atom.
+pub async fn rollback(args: AtomRollbackArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let atom = get(&session, &args.name).await?;
     let version = match args.version {
         Some(version) => version,
-        None => earlier(&place, &atom).await?,
+        None => earlier(&session, &atom).await?,
     };
-    let found = place.api::<AtomVersion>().get_opt(&version).await;
-    let found = found.explain(&place.cluster, &format!("cannot read the version `{version}`"))?;
+    let found = session.api::<AtomVersion>().get_opt(&version).await;
+    let found = found.explain(&session.cluster, &format!("cannot read version `{version}`"))?;
     found.ok_or_else(|| {
-        anyhow!("there is no version `{version}`\n  `knoll atom history {}` shows those that are kept", args.name)
+        anyhow!("version `{version}` not found\n  list versions with `knoll atom history {}`", args.name)
     })?;
     let mut patch = json!({"spec": {"version": version, "cancel": false}});
-    // It may have been tried before.
+    // The version may have failed before; the annotation requests another attempt.
     patch["metadata"] = json!({"annotations": {annotation::RECONCILE: Timestamp::now().to_string()}});
-    let atom = change(&place, &args.name, patch).await?;
-    style::say("Asked", &format!("for version `{version}` of atom `{}`", args.name));
-    if args.wait.wait { wait::until_rest(&place, &atom, args.wait.timeout).await } else { Ok(ExitCode::SUCCESS) }
+    let atom = change(&session, &args.name, patch).await?;
+    style::say("Requested", &format!("version `{version}` of atom `{}`", args.name));
+    if args.wait.wait { wait::until_rest(&session, &atom, args.wait.timeout).await } else { Ok(ExitCode::SUCCESS) }
 }
 
-/// The version that was last good and is not the one that is there.
-async fn earlier(place: &Place, atom: &Atom) -> Result<String> {
+/// The last good version that differs from the current one.
+async fn earlier(session: &Session, atom: &Atom) -> Result<String> {
     let status = atom.status.clone().unwrap_or_default();
     if let Some(good) = status.last_good_version.clone().filter(|good| *good != atom.spec.version) {
         return Ok(good);
     }
     let name = atom.name_any();
     let mine = ListParams::default().labels(&format!("{}={name}", label::ATOM));
-    let versions = place.api::<AtomVersion>().list(&mine).await;
-    let versions = versions.explain(&place.cluster, "cannot list the versions")?;
+    let versions = session.api::<AtomVersion>().list(&mine).await;
+    let versions = versions.explain(&session.cluster, "cannot list versions")?;
     let proven = versions.items.iter().filter(|version| version.name_any() != atom.spec.version);
     let last =
         proven.filter_map(|version| Some((version.status.as_ref()?.proven_at.clone()?.0, version.name_any()))).max();
     last.map(|(_, version)| version).ok_or_else(|| {
-        anyhow!("the atom `{name}` has no earlier version that was good\n  `knoll atom history {name}` shows its versions; name one of them")
+        anyhow!("atom `{name}` has no earlier good version\n  choose one from `knoll atom history {name}` and name it")
     })
 }
 
-async fn change(place: &Place, name: &str, patch: Value) -> Result<Atom> {
+async fn change(session: &Session, name: &str, patch: Value) -> Result<Atom> {
     let params = PatchParams { field_manager: Some(field_manager::CLI.to_owned()), ..PatchParams::default() };
-    let changed = place.api::<Atom>().patch(name, &params, &Patch::Merge(patch)).await;
-    changed.explain(&place.cluster, &format!("cannot change the atom `{name}`"))
+    let changed = session.api::<Atom>().patch(name, &params, &Patch::Merge(patch)).await;
+    changed.explain(&session.cluster, &format!("cannot update atom `{name}`"))
 }

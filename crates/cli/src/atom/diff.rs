@@ -1,4 +1,4 @@
-//! `knoll atom diff`: what an update would change, as the cluster itself says it.
+//! `knoll atom diff`: shows the changes of an update, computed by a server-side dry run.
 
 use std::process::ExitCode;
 
@@ -19,52 +19,52 @@ use super::files::FilesArgs;
 use crate::connect::{Connection, Explain};
 use crate::output;
 use crate::style;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll atom diff`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct AtomDiffArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     files: FilesArgs,
 }
 
-/// Prints what would change; 1 when that is something.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+/// Prints the changes. The exit code is 1 when there are any.
+pub async fn run(args: AtomDiffArgs, outer: &Connection) -> Result<ExitCode> {
     let template = args.files.read()?;
-    let place = Place::find(&args.connection.or(outer)).await?;
+    let session = Session::find(&args.connection.or(outer)).await?;
     let name = &template.atom;
-    let atom = place.api::<Atom>().get_opt(name).await;
-    let atom = atom.explain(&place.cluster, &format!("cannot read the atom `{name}`"))?;
+    let atom = session.api::<Atom>().get_opt(name).await;
+    let atom = atom.explain(&session.cluster, &format!("cannot read atom `{name}`"))?;
     let inputs = match &atom {
-        Some(atom) => values(&place, &atom.spec.inputs).await?,
+        Some(atom) => values(&session, &atom.spec.inputs).await?,
         None => Inputs::new(),
     };
     let objects = template::render(&template.text, &inputs)?;
-    let client = &place.cluster.client;
+    let client = &session.cluster.client;
     let mut changed = false;
-    let mut wanted = Vec::new();
+    let mut desired = Vec::new();
     for mut object in objects {
         let mut key = template::key(&object);
         let Some((resource, scope)) = kind(client, &key).await else {
-            style::note(&format!("`{key}`: the cluster does not have its kind yet; it would be new"));
+            style::note(&format!("`{key}` would be created; the cluster does not serve its kind yet"));
             changed = true;
             continue;
         };
         key.namespace = match scope {
-            Scope::Namespaced => Some(key.namespace.unwrap_or_else(|| place.namespace.clone())),
+            Scope::Namespaced => Some(key.namespace.unwrap_or_else(|| session.namespace.clone())),
             Scope::Cluster => None,
         };
         if let Some(namespace) = &key.namespace {
             object["metadata"]["namespace"] = namespace.clone().into();
         }
         let api = api(client, &resource, &key);
-        let now = api.get_opt(&key.name).await.explain(&place.cluster, &format!("cannot read `{key}`"))?;
+        let now = api.get_opt(&key.name).await.explain(&session.cluster, &format!("cannot read `{key}`"))?;
         let params = PatchParams { dry_run: true, force: true, ..PatchParams::apply(&atom_manager(name)) };
         let then = match api.patch(&key.name, &params, &Patch::Apply(&object)).await {
             Ok(then) => plain(&then)?,
-            // Its namespace may come with the same version, or what it changes cannot be changed.
+            // The namespace may be created by the same version, or the change may touch an immutable field.
             Err(error) => {
                 style::note(&format!("`{key}`: {error}"));
                 object
@@ -72,21 +72,21 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
         };
         let now = now.as_ref().map(plain).transpose()?;
         changed |= show(&key, now.as_ref(), Some(&then))?;
-        wanted.push((key.kind, key.namespace, key.name));
+        desired.push((key.kind, key.namespace, key.name));
     }
     let known = atom.and_then(|atom| atom.status).map(|status| status.objects).unwrap_or_default();
     for old in known.into_iter().map(|known| known.object) {
-        if wanted.contains(&(old.kind.clone(), old.namespace.clone(), old.name.clone())) {
+        if desired.contains(&(old.kind.clone(), old.namespace.clone(), old.name.clone())) {
             continue;
         }
         let Some((resource, _)) = kind(client, &old).await else { continue };
         let now = api(client, &resource, &old).get_opt(&old.name).await;
-        if let Some(now) = now.explain(&place.cluster, &format!("cannot read `{old}`"))? {
+        if let Some(now) = now.explain(&session.cluster, &format!("cannot read `{old}`"))? {
             changed |= show(&old, Some(&plain(&now)?), None)?;
         }
     }
     if !changed {
-        style::hint_aside("Nothing would change.");
+        style::hint_aside("No changes.");
     }
     Ok(ExitCode::from(u8::from(changed)))
 }
@@ -104,7 +104,7 @@ fn show(key: &ObjectKey, now: Option<&Value>, then: Option<&Value>) -> Result<bo
     Ok(true)
 }
 
-/// An object without what the API server alone writes; the values of a Secret are not shown.
+/// An object without server-managed fields. The values of a Secret are replaced by digests.
 fn plain(object: &DynamicObject) -> Result<Value> {
     let mut value = serde_json::to_value(object)?;
     if let Some(fields) = value.as_object_mut() {
@@ -152,10 +152,10 @@ fn api(client: &Client, resource: &ApiResource, key: &ObjectKey) -> Api<DynamicO
     }
 }
 
-/// The values of the Atom's inputs, read with the user's own rights.
-async fn values(place: &Place, inputs: &[AtomInput]) -> Result<Inputs> {
-    let store = Store::new(place.cluster.client.clone());
-    let mut lookup = Lookup::new(&place.cluster.client, &store, &place.namespace);
+/// The values of the Atom's inputs, read with the user's permissions.
+async fn values(session: &Session, inputs: &[AtomInput]) -> Result<Inputs> {
+    let store = Store::new(session.cluster.client.clone());
+    let mut lookup = Lookup::new(&session.cluster.client, &store, &session.namespace);
     let mut found = Inputs::new();
     for input in inputs {
         let what = format!("the input `{}`", input.name);

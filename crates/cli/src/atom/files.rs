@@ -1,4 +1,4 @@
-//! The objects of a version, from a file or a folder.
+//! Reads the objects of a version from files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,30 +6,29 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use knoll_core::atom::template;
 
-/// The most that an AtomVersion holds.
-const MOST: usize = 1024 * 1024;
+/// The maximum size of an AtomVersion's template.
+const MAX_TEMPLATE_BYTES: usize = 1024 * 1024;
 
-/// Where the objects are, and whose they are.
+/// The name of the Atom and the path of its objects.
 #[derive(clap::Args)]
 pub struct FilesArgs {
-    /// The atom; the name of the folder or file if none is given
+    /// The name of the atom [default: the name of the directory or file]
     #[arg(add = crate::complete::atoms())]
     name: Option<String>,
-    /// A folder of YAML files, a file, or `-` for standard input
+    /// A directory of YAML files, a file, or `-` for standard input
     #[arg(long = "filename", short = 'f', env = "KNOLL_FILENAME", value_name = "PATH")]
     path: PathBuf,
 }
 
-/// A template, and the name of its Atom.
 pub struct Template {
-    /// The Atom.
+    /// The name of the Atom.
     pub atom: String,
-    /// The text.
+    /// The YAML documents.
     pub text: String,
 }
 
 impl Template {
-    /// The name of the version: the same objects are the same version.
+    /// The name of the version, derived from the content: equal objects have the same version.
     pub fn version(&self) -> String {
         let digest = template::digest(&self.text);
         let hash: String = digest.trim_start_matches("sha256:").chars().take(10).collect();
@@ -38,14 +37,14 @@ impl Template {
 }
 
 impl FilesArgs {
-    /// Reads the objects, and looks whether they are objects.
+    /// Reads and parses the objects.
     pub fn read(&self) -> Result<Template> {
         let text = read(&self.path)?;
         let shown = self.path.display();
-        template::parse(&text).with_context(|| format!("the objects in `{shown}` cannot be used"))?;
-        if text.len() > MOST {
+        template::parse(&text).with_context(|| format!("invalid objects in `{shown}`"))?;
+        if text.len() > MAX_TEMPLATE_BYTES {
             bail!(
-                "the objects in `{shown}` have {} bytes, and a version holds {MOST}\n  take some of them to another atom",
+                "the objects in `{shown}` have {} bytes; the maximum is {MAX_TEMPLATE_BYTES}\n  move some of them to another atom",
                 text.len()
             );
         }
@@ -63,7 +62,7 @@ impl FilesArgs {
             name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
         let name = name.trim_matches('-');
         if name.is_empty() || self.path == Path::new("-") {
-            bail!("the atom has no name\n  write it: `knoll atom apply NAME -f {}`", self.path.display());
+            bail!("no name given for the atom\n  use `knoll atom apply NAME -f {}`", self.path.display());
         }
         Ok(name.to_owned())
     }
@@ -78,8 +77,8 @@ fn read(path: &Path) -> Result<String> {
         return fs::read_to_string(path).with_context(|| format!("cannot read `{shown}`"));
     }
     let mut files = Vec::new();
-    for entry in fs::read_dir(path).with_context(|| format!("cannot read the folder `{shown}`"))? {
-        let file = entry.with_context(|| format!("cannot read the folder `{shown}`"))?.path();
+    for entry in fs::read_dir(path).with_context(|| format!("cannot read the directory `{shown}`"))? {
+        let file = entry.with_context(|| format!("cannot read the directory `{shown}`"))?.path();
         let known =
             file.extension().and_then(|kind| kind.to_str()).is_some_and(|kind| ["yaml", "yml", "json"].contains(&kind));
         if known && file.is_file() {
@@ -88,7 +87,7 @@ fn read(path: &Path) -> Result<String> {
     }
     files.sort();
     if files.is_empty() {
-        bail!("the folder `{shown}` has no YAML or JSON files\n  write objects there, or name another folder with -f");
+        bail!("the directory `{shown}` contains no YAML or JSON files\n  use another path with -f");
     }
     let mut text = String::new();
     for file in files {

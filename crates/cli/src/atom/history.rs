@@ -13,33 +13,33 @@ use super::get;
 use crate::connect::{Connection, Explain};
 use crate::output::table::{Cell, Table, Tone};
 use crate::output::{self, OutputArgs, time};
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll atom history`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct AtomHistoryArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     output: OutputArgs,
-    /// Its name
+    /// The name of the atom
     #[arg(add = crate::complete::atoms())]
     name: String,
 }
 
-/// Lists the versions of an Atom, the newest last.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let atom = get(&place, &args.name).await?;
+/// Lists the versions of an Atom, newest last.
+pub async fn run(args: AtomHistoryArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let atom = get(&session, &args.name).await?;
     let mine = |version: &AtomVersion| {
         let labelled = version.labels().get(label::ATOM) == Some(&args.name);
         labelled || named(&atom).contains(&version.name_any().as_str())
     };
-    let list = place.api::<AtomVersion>().list(&ListParams::default()).await;
-    let mut list = list.explain(&place.cluster, "cannot list the versions")?.items;
+    let list = session.api::<AtomVersion>().list(&ListParams::default()).await;
+    let mut list = list.explain(&session.cluster, "cannot list versions")?.items;
     list.retain(mine);
     list.sort_by_key(|version| (version.metadata.creation_timestamp.clone(), version.name_any()));
-    let nothing = format!("The atom `{}` has no versions that are kept.", args.name);
+    let nothing = format!("Atom `{}` has no versions.", args.name);
     output::list(&list, args.output.output, &nothing, |_| table(&atom, &list, Timestamp::now()))
 }
 
@@ -57,11 +57,11 @@ fn table(atom: &Atom, list: &[AtomVersion], now: Timestamp) -> Table {
         let is = |which: &Option<String>| which.as_ref() == Some(&name);
         let proven = version.status.as_ref().and_then(|status| status.proven_at.clone());
         let state = if is(&status.current_version) && is(&status.last_good_version) {
-            Cell::new("there", Tone::Good)
+            Cell::new("current", Tone::Good)
         } else if is(&status.target_version) && status.failure.is_some() {
             Cell::new(status.phase.as_str(), super::status::tone(status.phase))
         } else if atom.spec.version == name {
-            Cell::new("wanted", Tone::Busy)
+            Cell::new("target", Tone::Busy)
         } else {
             Cell::from(if proven.is_some() { "good" } else { "" })
         };

@@ -8,19 +8,18 @@ use kube::ResourceExt;
 
 use super::status::{message, tone};
 use crate::connect::Connection;
-use crate::output::listing::{self, Args, Listing};
+use crate::output::listing::{self, ListArgs, Listing};
 use crate::output::table::{Cell, Table};
 use crate::output::time;
 
-/// Lists the Atoms.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+pub async fn run(args: ListArgs, outer: &Connection) -> Result<ExitCode> {
     listing::run(args, outer, "atoms", "knoll atom apply", table).await
 }
 
 fn table(&Listing { objects, namespaces, wide, now, .. }: &Listing<'_, Atom>) -> Table {
     let mut head = Vec::new();
     head.extend(namespaces.then_some("NAMESPACE"));
-    head.extend(["NAME", "PHASE", "WANTED", "THERE", "READY", "AGE"]);
+    head.extend(["NAME", "PHASE", "VERSION", "CURRENT", "READY", "AGE"]);
     head.extend(wide.then_some("MESSAGE"));
     let mut table = Table::new(&head);
     for atom in objects {

@@ -1,4 +1,4 @@
-//! `knoll atom`: sets of Kubernetes objects that are updated as one transaction.
+//! `knoll atom`: updates sets of Kubernetes objects as one transaction.
 
 mod apply;
 mod change;
@@ -15,40 +15,40 @@ use anyhow::{Result, anyhow};
 use knoll_api::Atom;
 
 use crate::connect::{Connection, Explain};
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll atom`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct AtomArgs {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Make the objects of a folder the next version of an atom
+    /// Update an atom to the objects of a directory or file
     #[command(after_help = wait::CODES)]
-    Apply(apply::Args),
-    /// Show what the objects of a folder would change; 1 when that is something
-    Diff(diff::Args),
-    /// Show an atom: its phase, its objects and what is missing
+    Apply(apply::AtomApplyArgs),
+    /// Show what an update would change; exits with 1 if there are changes
+    Diff(diff::AtomDiffArgs),
+    /// Show the phase and the objects of an atom
     #[command(after_help = wait::CODES)]
-    Status(status::Args),
-    /// Stop the update that is under way, and undo it
+    Status(status::AtomStatusArgs),
+    /// Cancel the update in progress and roll it back
     #[command(after_help = wait::CODES)]
-    Cancel(change::CancelArgs),
-    /// Go back to an earlier version, the last good one if none is named
+    Cancel(change::AtomCancelArgs),
+    /// Roll back to an earlier version
     #[command(after_help = wait::CODES)]
-    Rollback(change::RollbackArgs),
+    Rollback(change::AtomRollbackArgs),
     /// List the versions of an atom
-    History(history::Args),
-    /// List the atoms of a namespace
+    History(history::AtomHistoryArgs),
+    /// List atoms
     #[command(visible_alias = "ls")]
-    List(crate::output::listing::Args),
+    List(crate::output::listing::ListArgs),
 }
 
 /// Runs the command.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+pub async fn run(args: AtomArgs, outer: &Connection) -> Result<ExitCode> {
     match args.command {
         Command::Apply(args) => apply::run(args, outer).await,
         Command::Diff(args) => diff::run(args, outer).await,
@@ -60,17 +60,13 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     }
 }
 
-/// The Atom itself.
-async fn get(place: &Place, name: &str) -> Result<Atom> {
-    let found = place.api::<Atom>().get_opt(name).await;
-    let found = found.explain(&place.cluster, &format!("cannot read the atom `{name}`"))?;
+async fn get(session: &Session, name: &str) -> Result<Atom> {
+    let found = session.api::<Atom>().get_opt(name).await;
+    let found = found.explain(&session.cluster, &format!("cannot read atom `{name}`"))?;
     if found.is_none() {
-        place.check_installed().await?;
+        session.check_installed().await?;
     }
     found.ok_or_else(|| {
-        anyhow!(
-            "there is no atom `{name}` in namespace `{}`\n  `knoll atom list` shows those that are there",
-            place.namespace
-        )
+        anyhow!("atom `{name}` not found in namespace `{}`\n  list atoms with `knoll atom list`", session.namespace)
     })
 }

@@ -13,46 +13,45 @@ use super::{get, wait};
 use crate::connect::Connection;
 use crate::output::table::Tone;
 use crate::output::{self, OutputArgs};
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll atom status`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct AtomStatusArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     output: OutputArgs,
-    /// Its name
+    /// The name of the atom
     #[arg(add = crate::complete::atoms())]
     name: String,
-    /// Follow it until nothing is under way
+    /// Wait until no update is in progress
     #[arg(long, env = "KNOLL_WAIT")]
     wait: bool,
 }
 
-/// Shows one Atom.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let atom = get(&place, &args.name).await?;
+pub async fn run(args: AtomStatusArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let atom = get(&session, &args.name).await?;
     if args.wait {
-        return wait::until_rest(&place, &atom, None).await;
+        return wait::until_rest(&session, &atom, None).await;
     }
     output::one(&atom, args.output.output, |_| tree(&atom, usize::MAX))?;
     let phase = atom.status.as_ref().map(|status| status.phase).unwrap_or_default();
     Ok(wait::code(phase).unwrap_or(ExitCode::SUCCESS))
 }
 
-/// The Atom and its objects, those that are not ready first when there is no room for all.
+/// Formats the Atom and its objects. When there is not room for all objects, those that are not ready come first.
 pub fn tree(atom: &Atom, room: usize) -> String {
     let status = atom.status.clone().unwrap_or_default();
     let mut out = String::new();
     let current = status.current_version.as_deref().unwrap_or("-");
     let good = status.last_good_version.as_deref().unwrap_or("-");
     let _ = writeln!(out, "{}  {}", atom.name_any(), status.phase.as_str());
-    let _ = writeln!(out, "  wanted {}, there {current}, last good {good}", atom.spec.version);
-    let said = message(atom);
-    if !said.is_empty() {
-        let _ = writeln!(out, "  {said}");
+    let _ = writeln!(out, "  version {}, current {current}, last good {good}", atom.spec.version);
+    let message = message(atom);
+    if !message.is_empty() {
+        let _ = writeln!(out, "  {message}");
     }
     let mut objects: Vec<_> = status.objects.iter().collect();
     if objects.len() > room {
@@ -70,13 +69,13 @@ pub fn tree(atom: &Atom, room: usize) -> String {
     out
 }
 
-/// What the Atom says about itself.
+/// The message of the Atom's Ready condition.
 pub fn message(atom: &Atom) -> String {
     let all = atom.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     conditions::find(all, condition::READY).map(|ready| ready.message.clone()).unwrap_or_default()
 }
 
-/// What a phase looks like.
+/// The colour of a phase.
 pub fn tone(phase: AtomPhase) -> Tone {
     match phase {
         AtomPhase::Pending => Tone::Waits,
@@ -86,7 +85,7 @@ pub fn tone(phase: AtomPhase) -> Tone {
     }
 }
 
-/// An object, with its namespace when that is not the Atom's.
+/// The kind and the name of an object, and its namespace if it is not the Atom's.
 fn shown(key: &ObjectKey, atom: &Atom) -> String {
     match &key.namespace {
         Some(namespace) if Some(namespace) != atom.metadata.namespace.as_ref() => {
@@ -113,7 +112,7 @@ mod tests {
         };
         let objects = vec![object("a", true), object("b", false)];
         atom.status = Some(AtomStatus { phase: AtomPhase::Updating, objects, ..AtomStatus::default() });
-        let head = "web  Updating\n  wanted v2, there -, last good -\n";
+        let head = "web  Updating\n  version v2, current -, last good -\n";
         assert_eq!(tree(&atom, 9), format!("{head}  ├─ ConfigMap a  ready\n  └─ ConfigMap b  Not yet.\n"));
         assert_eq!(tree(&atom, 1), format!("{head}  ├─ ConfigMap b  Not yet.\n  └─ and 1 more\n"));
     }

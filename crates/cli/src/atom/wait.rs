@@ -1,4 +1,4 @@
-//! Waits for the end of an update, with a live tree of the objects.
+//! Waits for the end of an update, and shows a live tree of its objects.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -14,25 +14,24 @@ use kube::runtime::watcher;
 
 use super::status;
 use crate::output;
-use crate::run::stop::{Signals, Wish};
+use crate::run::stop::{Request, Signals};
 use crate::style;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
-/// What the end of an update is to a script.
-pub const CODES: &str = "Exit codes: 0 the version runs, 1 it was undone, 2 it could not be undone.";
+/// The exit codes, for the help texts.
+pub const CODES: &str = "Exit codes: 0 if the version is running, 1 if it was rolled back, 2 if the rollback failed.";
 
-/// Whether to wait.
 #[derive(clap::Args)]
 pub struct WaitArgs {
-    /// Wait until the version runs or is undone, and show its objects meanwhile
+    /// Wait until the version is running or rolled back, and show its objects meanwhile
     #[arg(long, env = "KNOLL_WAIT")]
     pub wait: bool,
-    /// Wait no longer than this
+    /// The maximum time to wait
     #[arg(long, env = "KNOLL_TIMEOUT", value_parser = crate::install::duration, value_name = "DURATION")]
     pub timeout: Option<Duration>,
 }
 
-/// The exit code of a phase; none while it is under way.
+/// The exit code of a phase, or none while an update is in progress.
 pub fn code(phase: AtomPhase) -> Option<ExitCode> {
     match phase {
         AtomPhase::Running => Some(ExitCode::SUCCESS),
@@ -42,13 +41,13 @@ pub fn code(phase: AtomPhase) -> Option<ExitCode> {
     }
 }
 
-/// Waits until nothing is under way for what this Atom wants.
-pub async fn until_rest(place: &Place, asked: &Atom, timeout: Option<Duration>) -> Result<ExitCode> {
+/// Waits until the update to the requested version has ended.
+pub async fn until_rest(session: &Session, asked: &Atom, timeout: Option<Duration>) -> Result<ExitCode> {
     let name = asked.name_any();
     let mut signals = Signals::listen()?;
     let mut tree = Tree::default();
     let work = async {
-        let events = watcher::watch_object(place.api::<Atom>(), &name).default_backoff();
+        let events = watcher::watch_object(session.api::<Atom>(), &name).default_backoff();
         let mut events = std::pin::pin!(events);
         while let Some(atom) = events.try_next().await.transpose() {
             match atom {
@@ -58,11 +57,11 @@ pub async fn until_rest(place: &Place, asked: &Atom, timeout: Option<Duration>) 
                         return Ok(code);
                     }
                 }
-                Ok(None) => bail!("the atom `{name}` is gone"),
-                Err(error) => tracing::debug!(%error, "the watch is interrupted"),
+                Ok(None) => bail!("atom `{name}` was deleted"),
+                Err(error) => tracing::debug!(%error, "watch interrupted"),
             }
         }
-        bail!("the atom `{name}` cannot be watched any more")
+        bail!("the watch of atom `{name}` has ended")
     };
     let limit = async {
         match timeout {
@@ -72,34 +71,34 @@ pub async fn until_rest(place: &Place, asked: &Atom, timeout: Option<Duration>) 
     };
     tokio::select! {
         end = work => end,
-        () = limit => bail!("the atom `{name}` is not done yet\n  `knoll atom status {name}` shows what is missing, `knoll atom cancel {name}` undoes it"),
+        () = limit => bail!("timed out waiting for atom `{name}`\n  `knoll atom status {name}` shows its progress, `knoll atom cancel {name}` rolls it back"),
         wish = signals.next() => {
-            style::hint_aside(&format!("The update goes on; `knoll atom cancel {name}` undoes it."));
+            style::hint_aside(&format!("The update continues; `knoll atom cancel {name}` rolls it back."));
             Ok(match wish {
-                Wish::Stop => crate::run::follow::code(130),
-                Wish::Leave(signal) => crate::run::follow::code(128 + signal),
+                Request::Stop => crate::run::follow::code(130),
+                Request::Leave(signal) => crate::run::follow::code(128 + signal),
             })
         }
     }
 }
 
-/// The exit code when nothing is under way for what was asked for.
+/// The exit code, once no update is in progress for the requested generation and attempt.
 fn rests(asked: &Atom, atom: &Atom) -> Option<ExitCode> {
     let status = atom.status.as_ref()?;
     let seen = status.observed_generation >= asked.metadata.generation;
-    // An annotation makes no new generation; whoever was asked by one begins another attempt.
+    // An annotation does not increment the generation. A request by annotation begins another attempt.
     let again = asked.annotations().contains_key(annotation::RECONCILE)
         && asked.status.as_ref().is_some_and(|before| before.attempts == status.attempts && before.failure.is_some());
     let target = status.target_version.as_ref() == Some(&atom.spec.version);
     code(status.phase).filter(|_| seen && target && !again)
 }
 
-/// What was drawn last.
+/// The tree on the screen.
 #[derive(Default)]
 struct Tree {
     lines: usize,
     phase: Option<AtomPhase>,
-    said: Vec<String>,
+    printed: Vec<String>,
 }
 
 impl Tree {
@@ -122,7 +121,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Without a terminal each change is a line.
+    /// Without a terminal, each change is printed as a line.
     fn log(&mut self, atom: &Atom) -> Result<()> {
         let now = atom.status.clone().unwrap_or_default();
         if self.phase != Some(now.phase) {
@@ -136,9 +135,9 @@ impl Tree {
                 (false, None) => continue,
             };
             let line = format!("  {}: {state}\n", object.object);
-            if !self.said.contains(&line) {
+            if !self.printed.contains(&line) {
                 output::print(&line)?;
-                self.said.push(line);
+                self.printed.push(line);
             }
         }
         Ok(())

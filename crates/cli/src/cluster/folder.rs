@@ -1,7 +1,7 @@
-//! The data folder: whose it is, and what lies where in it.
+//! The data directory: its owner and its layout.
 //!
-//! A cluster that runs holds a lock on `knoll.pid`. The lock ends with the process, however it ends, so a file that is
-//! left behind never looks like a cluster that runs.
+//! A running cluster holds a lock on `knoll.pid`. The lock ends with the process, so a file that was left behind never
+//! looks like a running cluster.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -10,57 +10,53 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Where the embedded cluster lives.
 #[derive(clap::Args, Clone)]
 pub struct FolderArgs {
-    /// The folder that holds the cluster [default: ~/.knoll]
+    /// The data directory of the cluster [default: ~/.knoll]
     #[arg(long, env = "KNOLL_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
 
 impl FolderArgs {
-    /// The folder, as an absolute path.
+    /// The data directory, as an absolute path.
     pub fn folder(&self) -> Result<Folder> {
         let path = match &self.data_dir {
             Some(path) => path.clone(),
             None => {
-                let home = std::env::home_dir().context("there is no home folder; name one with `--data-dir DIR`")?;
+                let home = std::env::home_dir().context("cannot find the home directory; use `--data-dir DIR`")?;
                 home.join(".knoll")
             }
         };
-        let path = std::path::absolute(&path).with_context(|| format!("`{}` is no usable path", path.display()))?;
+        let path = std::path::absolute(&path).with_context(|| format!("`{}` is not a valid path", path.display()))?;
         Ok(Folder { path })
     }
 }
 
-/// A data folder.
 #[derive(Clone)]
 pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where clients find the address and the token.
     pub fn kubeconfig(&self) -> PathBuf {
         self.path.join("kubeconfig")
     }
 
-    /// Where a detached cluster writes its log.
+    /// The log file of a detached cluster.
     pub fn log(&self) -> PathBuf {
         self.path.join("knoll.log")
     }
 
-    /// Where pods have their volumes and logs.
+    /// The volumes and logs of pods.
     pub fn pods(&self) -> PathBuf {
         self.path.join("pods")
     }
 
-    /// What runs share, such as provider plugins.
+    /// Data shared by all runs, such as provider plugins.
     pub fn cache(&self) -> PathBuf {
         self.path.join("cache")
     }
@@ -69,16 +65,16 @@ impl Folder {
         self.path.join("knoll.pid")
     }
 
-    /// Makes the folder, for its owner only.
+    /// Creates the directory with access for its owner only.
     pub fn create(&self) -> Result<()> {
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.path)
-            .with_context(|| format!("cannot make the data folder `{}`", self.path.display()))
+            .with_context(|| format!("cannot create the data directory `{}`", self.path.display()))
     }
 
-    /// Takes the folder for this process.
+    /// Locks the directory for this process.
     pub fn claim(&self) -> Result<Claim> {
         self.create()?;
         let path = self.pid_file();
@@ -104,7 +100,7 @@ impl Folder {
         Ok(Claim::Ours { held: Held { file }, stale })
     }
 
-    /// The process that runs the cluster, if one does.
+    /// The process that runs the cluster, if there is one.
     pub fn running(&self) -> Result<Option<Running>> {
         let path = self.pid_file();
         let mut file = match File::open(&path) {
@@ -118,13 +114,11 @@ impl Folder {
                 let pid = read_pid(&mut file);
                 Ok(Some(Running { pid, file }))
             }
-            Err(TryLockError::Error(error)) => {
-                Err(error).with_context(|| format!("cannot look at `{}`", path.display()))
-            }
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot read `{}`", path.display())),
         }
     }
 
-    /// The server's address, as the kubeconfig has it.
+    /// The URL of the API server, from the kubeconfig.
     pub fn address(&self) -> Option<String> {
         let text = std::fs::read_to_string(self.kubeconfig()).ok()?;
         let config: serde_json::Value = serde_json::from_str(&text).ok()?;
@@ -132,43 +126,36 @@ impl Folder {
     }
 }
 
-/// Who has the folder.
+/// The result of [`Folder::claim`].
 pub enum Claim {
-    /// This process, from now on. `stale` is the process that had it before and did not stop cleanly.
-    Ours {
-        /// Holds the folder until dropped.
-        held: Held,
-        /// See above.
-        stale: Option<i32>,
-    },
-    /// Another process.
+    /// This process holds the lock. `stale` is the previous process, if it did not stop cleanly.
+    Ours { held: Held, stale: Option<i32> },
+    /// Another process holds the lock.
     Taken {
-        /// That process, where it has written down who it is.
+        /// Its process id, unless it has not written it yet.
         pid: Option<i32>,
     },
 }
 
-/// The folder is held for as long as this lives.
+/// Holds the lock until it is dropped.
 pub struct Held {
     file: File,
 }
 
 impl Held {
-    /// Lets go of the folder, leaving nothing behind that looks like a crash.
+    /// Removes the pid file, so that a clean stop does not look like a crash, and unlocks the directory.
     pub fn release(self) {
         let _ = self.file.set_len(0);
     }
 }
 
-/// A cluster that runs.
 pub struct Running {
-    /// Its process.
     pub pid: Option<i32>,
     file: File,
 }
 
 impl Running {
-    /// Blocks until that process has ended.
+    /// Blocks until the process has ended.
     pub fn wait_until_ended(&self) -> std::io::Result<()> {
         self.file.lock_shared()
     }

@@ -1,8 +1,8 @@
-//! The embedded cluster's commands. The data folder tells them apart: one folder, one cluster.
+//! The commands of the embedded cluster. Each data directory has one cluster.
 
 pub mod down;
 pub mod status;
 pub mod up;
 
 mod folder;
-mod place;
+mod services;

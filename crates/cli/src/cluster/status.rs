@@ -1,4 +1,4 @@
-//! `knoll status`.
+//! `knoll status`: shows whether the embedded cluster is running.
 
 use std::process::ExitCode;
 
@@ -14,17 +14,17 @@ use crate::style;
 
 /// The arguments of `knoll status`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StatusArgs {
     #[command(flatten)]
     folder: FolderArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// Tells whether the cluster runs. The exit code is 0 when it does and 1 when it does not.
-pub fn run(args: &Args) -> Result<ExitCode> {
+/// Prints the status. The exit code is 0 when the cluster is running and healthy, and 1 otherwise.
+pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     let folder = args.folder.folder()?;
-    let status = look(&folder)?;
+    let status = inspect(&folder)?;
     match args.output.output {
         Format::Table | Format::Wide => show(&folder, &status),
         Format::Name => output::print(&format!("{}\n", folder.path().display()))?,
@@ -34,14 +34,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What is known about the cluster of a folder.
-fn look(folder: &Folder) -> Result<Value> {
+fn inspect(folder: &Folder) -> Result<Value> {
     let Some(running) = folder.running()? else {
         return Ok(json!({"running": false, "folder": folder.path()}));
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let contents = runtime.block_on(contents(folder));
-    let problem = contents.as_ref().err().map(|error| format!("the API server does not answer: {error:#}"));
+    let problem = contents.as_ref().err().map(|error| format!("the API server does not respond: {error:#}"));
     let (version, objects) = contents.ok().unzip();
     Ok(json!({
         "running": true, "folder": folder.path(), "process": running.pid, "server": folder.address(),
@@ -72,7 +71,7 @@ fn show(folder: &Folder, status: &Value) {
     }
 }
 
-/// The version of the API server, and how many objects it has.
+/// The version of the API server, and the number of objects of some kinds.
 async fn contents(folder: &Folder) -> Result<(String, Value)> {
     let config = kube::config::Kubeconfig::read_from(folder.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;

@@ -1,4 +1,4 @@
-//! `knoll up`: API server, node, operator and hub in one process.
+//! `knoll up`: runs API server, node, operator and hub in one process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,27 +17,27 @@ use super::folder::{Claim, Folder, FolderArgs, Held};
 use crate::install::apply;
 use crate::style;
 
-/// The line by which a detached cluster tells its parent that it is ready.
+/// The line that a detached cluster prints to its parent when it is ready.
 const READY: &str = "ready";
 
 /// The arguments of `knoll up`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct UpArgs {
     #[command(flatten)]
     folder: FolderArgs,
-    /// The port of the API server on 127.0.0.1 (0: any that is free)
+    /// The port of the API server on 127.0.0.1 (0 chooses a free one)
     #[arg(long, env = "KNOLL_PORT", default_value_t = 7443, value_name = "PORT")]
     port: u16,
-    /// Put the cluster into the background once it is ready
+    /// Run the cluster in the background
     #[arg(long, short, env = "KNOLL_DETACH")]
     detach: bool,
-    /// Be the background process of `--detach`.
+    /// Be the background process of `--detach`
     #[arg(long, hide = true)]
     background: bool,
 }
 
-/// Starts the cluster, and stays with it unless it was asked to go into the background.
-pub fn run(args: &Args) -> Result<ExitCode> {
+/// Starts the cluster, in the foreground or with `--detach` in the background.
+pub fn run(args: &UpArgs) -> Result<ExitCode> {
     let folder = args.folder.folder()?;
     if args.detach && !args.background {
         if let Some(running) = folder.running()? {
@@ -49,9 +49,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Claim::Taken { pid } => Ok(already_runs(&folder, pid)),
         Claim::Ours { held, stale } => {
             if let Some(pid) = stale {
-                style::note(&format!(
-                    "process {pid} had this cluster and did not stop cleanly; what it answered is kept"
-                ));
+                style::note(&format!("the previous process {pid} did not stop cleanly; no acknowledged write is lost"));
             }
             stay(args, &folder, held)
         }
@@ -60,12 +58,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn already_runs(folder: &Folder, pid: Option<i32>) -> ExitCode {
     let process = pid.map_or_else(|| "another process is starting it".to_owned(), |pid| format!("process {pid}"));
-    style::say("Running already:", &format!("the cluster in `{}` ({process})", folder.path().display()));
-    tell(folder);
+    style::say("Already running:", &format!("the cluster in `{}` ({process})", folder.path().display()));
+    print_access(folder);
     ExitCode::SUCCESS
 }
 
-fn tell(folder: &Folder) {
+fn print_access(folder: &Folder) {
     if let Some(address) = folder.address() {
         style::field("server", &address);
     }
@@ -73,8 +71,8 @@ fn tell(folder: &Folder) {
     style::hint(&format!("\nexport KUBECONFIG={}", folder.kubeconfig().display()));
 }
 
-/// Starts this program again in the background and waits until it is ready, or has given up.
-fn detach(args: &Args, folder: &Folder) -> Result<ExitCode> {
+/// Starts this executable again in the background, and waits until it is ready or has failed.
+fn detach(args: &UpArgs, folder: &Folder) -> Result<ExitCode> {
     folder.create()?;
     let log = std::fs::OpenOptions::new()
         .create(true)
@@ -83,37 +81,37 @@ fn detach(args: &Args, folder: &Folder) -> Result<ExitCode> {
         .open(folder.log())
         .with_context(|| format!("cannot write `{}`", folder.log().display()))?;
     let start = log.metadata().map(|m| m.len()).unwrap_or_default();
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let program = std::env::current_exe().context("cannot find this executable")?;
     let mut child = Command::new(program)
         .args(["up", "--background", "--port", &args.port.to_string(), "--data-dir"])
         .arg(folder.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)
-        // A Ctrl-C in this terminal is not for the background.
+        // Ctrl-C in this terminal does not reach a process group of its own.
         .process_group(0)
         .spawn()
         .context("cannot start the background process")?;
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
-        BufReader::new(stdout).read_line(&mut line).context("the background process cannot be read")?;
+        BufReader::new(stdout).read_line(&mut line).context("cannot read from the background process")?;
     }
     if line.trim() != READY {
-        let status = child.wait().context("the background process is lost")?;
+        let status = child.wait().context("cannot wait for the background process")?;
         let text = std::fs::read(folder.log()).unwrap_or_default();
         let from = usize::try_from(start).unwrap_or_default().min(text.len());
         let said = String::from_utf8_lossy(&text[from..]).trim().trim_start_matches("error: ").to_owned();
         if said.is_empty() {
-            bail!("the cluster did not start ({status}); look at `{}`", folder.log().display());
+            bail!("the cluster did not start ({status}); see `{}`", folder.log().display());
         }
         bail!("{said}");
     }
     style::say("Started:", &format!("the cluster in `{}` (process {})", folder.path().display(), child.id()));
-    tell(folder);
+    print_access(folder);
     Ok(ExitCode::SUCCESS)
 }
 
-fn stay(args: &Args, folder: &Folder, held: Held) -> Result<ExitCode> {
+fn stay(args: &UpArgs, folder: &Folder, held: Held) -> Result<ExitCode> {
     let filter = EnvFilter::try_from_env("KNOLL_LOG").unwrap_or_else(|_| EnvFilter::new("info,kube=warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(!args.background).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -123,7 +121,7 @@ fn stay(args: &Args, folder: &Folder, held: Held) -> Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-async fn serve(args: &Args, folder: &Folder) -> Result<()> {
+async fn serve(args: &UpArgs, folder: &Folder) -> Result<()> {
     let begun = Instant::now();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -134,35 +132,35 @@ async fn serve(args: &Args, folder: &Folder) -> Result<()> {
     let stop = CancellationToken::new();
     let node = Node::start(client.clone(), node_config(folder)?, stop.child_token()).await?;
     cluster.server.set_runtime(node.clone());
-    let parts = super::place::start(client, folder, stop.clone()).await?;
+    let services = super::services::start(client, folder, stop.clone()).await?;
     cluster.write_kubeconfig(&folder.kubeconfig())?;
     if args.background {
         let mut out = std::io::stdout();
-        // The parent may have been killed meanwhile: the cluster is wanted all the same.
+        // The parent may have been killed; the cluster keeps running.
         let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
     } else {
         style::say(
             "Ready",
             &format!("in {} ms: the cluster in `{}`", begun.elapsed().as_millis(), folder.path().display()),
         );
-        tell(folder);
-        style::hint("Ctrl-C stops it.");
+        print_access(folder);
+        style::hint("Press Ctrl-C to stop it.");
     }
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
-        error = parts.failed() => tracing::error!(%error, "a part of the cluster has failed: stopping"),
+        error = services.failed() => tracing::error!(%error, "a service of the cluster has failed: shutting down"),
     }
     tracing::info!("stopping");
     stop.cancel();
-    parts.finished().await;
+    services.finished().await;
     node.stopped().await;
     cluster.stop().await;
     Ok(())
 }
 
 fn node_config(folder: &Folder) -> Result<node::Config> {
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let program = std::env::current_exe().context("cannot find this executable")?;
     let beside = program.parent().map(std::path::Path::to_owned).unwrap_or_default();
     Ok(node::Config {
         name: NODE.to_owned(),

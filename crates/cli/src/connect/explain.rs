@@ -1,13 +1,13 @@
-//! What the cluster's refusals mean for a person, and what to do about them.
+//! Turns API errors into messages that say what failed and what the user can do.
 
 use anyhow::anyhow;
 
 use super::Cluster;
 use super::kubeconfig::Origin;
 
-/// Says what was tried, and what the cluster answered, in a sentence that can be acted on.
+/// Adds the failed operation and a hint to an API error.
 pub trait Explain<T> {
-    /// `what` is what was tried: "cannot list the runs".
+    /// `what` is the failed operation: "cannot list the runs".
     fn explain(self, cluster: &Cluster, what: &str) -> anyhow::Result<T>;
 }
 
@@ -22,29 +22,33 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
     let server = &cluster.server;
     match error {
         kube::Error::Api(status) if status.code == 401 => anyhow!(
-            "{what}: the cluster at {server} does not know you\n  renew your access, or name another kubeconfig with `--kubeconfig FILE`"
+            "{what}: the cluster at {server} rejected your credentials\n  log in again, or use another kubeconfig with `--kubeconfig FILE`"
         ),
         kube::Error::Api(status) if status.code == 403 => {
-            anyhow!("{what}: {}\n  ask for the role `{}` in that namespace", status.message, role(&status.message))
+            anyhow!(
+                "{what}: {}\n  ask an administrator for the role `{}` in that namespace",
+                status.message,
+                role(&status.message)
+            )
         }
-        // A kind that is not served is answered without naming an object.
+        // The 404 for a kind that is not served names no object.
         kube::Error::Api(status) if status.code == 404 && is_kind_missing(&status) => {
-            anyhow!("{what}: Knoll is not installed in the cluster at {server}\n  `knoll install` installs it")
+            anyhow!("{what}: Knoll is not installed in the cluster at {server}\n  run `knoll install` to install it")
         }
         kube::Error::Api(status) => anyhow!("{what}: {}", status.message),
         error @ (kube::Error::HyperError(_) | kube::Error::Service(_)) => {
             let why = innermost(&error);
             let hint = match &cluster.origin {
-                Origin::Up(_) => "it is the cluster of `knoll up`; start it again with `knoll up --detach`".to_owned(),
-                origin => format!("its address is from {origin}; is the cluster up?"),
+                Origin::Up(_) => "this is the embedded cluster; start it with `knoll up --detach`".to_owned(),
+                origin => format!("the address comes from {origin}; is the cluster running?"),
             };
-            anyhow!("{what}: the cluster at {server} does not answer ({why})\n  {hint}")
+            anyhow!("{what}: the cluster at {server} does not respond ({why})\n  {hint}")
         }
         error => anyhow::Error::new(error).context(what.to_owned()),
     }
 }
 
-/// The role that allows what was refused with these words.
+/// The role that grants the permission named in a 403 message.
 fn role(refusal: &str) -> &'static str {
     let says = |words: &str| refusal.contains(words);
     let looks = ["get", "list", "watch"].iter().any(|verb| says(&format!("cannot {verb} resource")));
@@ -62,7 +66,7 @@ fn is_kind_missing(status: &kube::core::Status) -> bool {
     !named
 }
 
-/// The cause at the bottom, which is what the network said.
+/// The innermost cause, which is the network error.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(next) = last.source() {

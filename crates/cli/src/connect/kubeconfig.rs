@@ -1,4 +1,4 @@
-//! Finds the kubeconfig as kubectl does, and that of `knoll up` when there is no other.
+//! Finds the kubeconfig in the same places as kubectl, then that of `knoll up`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,64 +9,58 @@ use kube::config::Kubeconfig;
 
 use super::Connection;
 
-/// There is no cluster.
+/// No kubeconfig was found.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "there is no cluster: no `--kubeconfig`, no $KUBECONFIG, no ~/.kube/config, and no `knoll up` here\n  \
-     `knoll up --detach` starts a cluster on this machine in a second"
+    "no cluster is configured: no `--kubeconfig`, no $KUBECONFIG, no ~/.kube/config, and no local cluster of `knoll up`\n  \
+     `knoll up --detach` starts a local cluster"
 )]
 pub struct NoCluster;
 
-/// What was found.
-pub enum Found {
-    /// This process runs in a pod.
+/// How the cluster is reached.
+pub enum Access {
+    /// With the service account of this process's pod.
     InCluster,
-    /// A kubeconfig.
-    Kubeconfig {
-        /// What it says.
-        config: Box<Kubeconfig>,
-        /// Where it was.
-        origin: Origin,
-    },
+    /// With a kubeconfig.
+    Kubeconfig { config: Box<Kubeconfig>, origin: Origin },
 }
 
-/// Where the way to the cluster was found.
+/// Where the configuration was found.
 #[derive(Clone, Debug)]
 pub enum Origin {
-    /// In the files of a pod.
     InCluster,
-    /// In a file that a flag names.
+    /// `--kubeconfig`.
     Flag(PathBuf),
-    /// In `$KUBECONFIG`.
+    /// `$KUBECONFIG`.
     Environment,
-    /// In the usual place.
+    /// `~/.kube/config`.
     Home(PathBuf),
-    /// In the folder of `knoll up`.
+    /// The data directory of `knoll up`.
     Up(PathBuf),
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::InCluster => f.write_str("the pod's own access"),
+            Origin::InCluster => f.write_str("the in-cluster configuration"),
             Origin::Flag(path) | Origin::Home(path) => write!(f, "the kubeconfig `{}`", path.display()),
-            Origin::Environment => f.write_str("the kubeconfig of $KUBECONFIG"),
+            Origin::Environment => f.write_str("the kubeconfig in $KUBECONFIG"),
             Origin::Up(path) => write!(f, "the kubeconfig of `knoll up`, `{}`,", path.display()),
         }
     }
 }
 
-/// Looks in each place in turn.
-pub fn find(connection: &Connection) -> Result<Option<Found>> {
+/// Checks each location in order.
+pub fn find(connection: &Connection) -> Result<Option<Access>> {
     if let Some(path) = &connection.kubeconfig {
         let config = read(path)?;
         if config.contexts.is_empty() {
-            bail!("the kubeconfig `{}` names no cluster; name another one with `--kubeconfig FILE`", path.display());
+            bail!("the kubeconfig `{}` has no cluster; use another one with `--kubeconfig FILE`", path.display());
         }
         return Ok(Some(found(config, Origin::Flag(path.clone()))));
     }
     if std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty()) {
-        let config = Kubeconfig::from_env().context("cannot read the kubeconfig of $KUBECONFIG")?;
+        let config = Kubeconfig::from_env().context("cannot read the kubeconfig in $KUBECONFIG")?;
         if let Some(config) = config.filter(|config| !config.contexts.is_empty()) {
             return Ok(Some(found(config, Origin::Environment)));
         }
@@ -79,7 +73,7 @@ pub fn find(connection: &Connection) -> Result<Option<Found>> {
         }
     }
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|value| !value.is_empty()) {
-        return Ok(Some(Found::InCluster));
+        return Ok(Some(Access::InCluster));
     }
     match up(connection).filter(|path| path.is_file()) {
         Some(path) => Ok(Some(found(read(&path)?, Origin::Up(path)))),
@@ -87,12 +81,12 @@ pub fn find(connection: &Connection) -> Result<Option<Found>> {
     }
 }
 
-/// Starts the cluster of `knoll up`, as the user would.
+/// Starts the embedded cluster with `knoll up --detach`.
 pub fn start(connection: &Connection) -> Result<()> {
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let program = std::env::current_exe().context("cannot find this executable")?;
     let mut command = Command::new(program);
     command.args(["up", "--detach"]).stdin(Stdio::null());
-    // What it says is for people, and this command may have an output of its own.
+    // The messages of `knoll up` go to standard error, because standard output belongs to this command.
     command.stdout(std::io::stderr());
     if let Some(folder) = &connection.data_dir {
         command.arg("--data-dir").arg(folder);
@@ -104,7 +98,7 @@ pub fn start(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// The file that `knoll up` writes.
+/// The kubeconfig that `knoll up` writes.
 fn up(connection: &Connection) -> Option<PathBuf> {
     let folder = match &connection.data_dir {
         Some(folder) => folder.clone(),
@@ -113,8 +107,8 @@ fn up(connection: &Connection) -> Option<PathBuf> {
     Some(folder.join("kubeconfig"))
 }
 
-fn found(config: Kubeconfig, origin: Origin) -> Found {
-    Found::Kubeconfig { config: Box::new(config), origin }
+fn found(config: Kubeconfig, origin: Origin) -> Access {
+    Access::Kubeconfig { config: Box::new(config), origin }
 }
 
 fn read(path: &Path) -> Result<Kubeconfig> {

@@ -1,4 +1,4 @@
-//! The way to the cluster: which kubeconfig, which context, which namespace.
+//! Connects to the cluster: kubeconfig, context and namespace.
 
 mod explain;
 mod kubeconfig;
@@ -10,31 +10,31 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 pub use explain::Explain;
-use kubeconfig::{Found, Origin};
+use kubeconfig::{Access, Origin};
 
 use crate::style;
 
 const HEADING: &str = "Connection";
 
-/// The flags that say where the cluster is.
+/// The connection flags.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Connection {
-    /// The namespace [default: that of the folder's workspace, then that of the kubeconfig's context]
+    /// The namespace [default: the namespace of the selected workspace, then of the kubeconfig context]
     #[arg(long, short = 'n', env = "KNOLL_NAMESPACE", value_name = "NAMESPACE", help_heading = HEADING)]
     pub namespace: Option<String>,
-    /// The kubeconfig's context
+    /// The kubeconfig context
     #[arg(long, env = "KNOLL_CONTEXT", value_name = "CONTEXT", help_heading = HEADING)]
     pub context: Option<String>,
-    /// The kubeconfig [default: $KUBECONFIG, ~/.kube/config, the pod's own access, then that of `knoll up`]
+    /// The kubeconfig [default: $KUBECONFIG, ~/.kube/config, in-cluster configuration, then the embedded cluster]
     #[arg(long, env = "KNOLL_KUBECONFIG", value_name = "FILE", help_heading = HEADING)]
     pub kubeconfig: Option<PathBuf>,
-    /// The folder of `knoll up`, whose cluster is used when there is no other
+    /// The data directory of the embedded cluster, which is used when no other is configured
     #[arg(long, env = "KNOLL_DATA_DIR", value_name = "DIR", hide = true)]
     pub data_dir: Option<PathBuf>,
 }
 
 impl Connection {
-    /// These flags, and those of `outer` where these say nothing: `knoll -n a runs` is `knoll runs -n a`.
+    /// Returns these flags, with those of `outer` as defaults: `knoll -n a runs` equals `knoll runs -n a`.
     #[must_use]
     pub fn or(self, outer: &Connection) -> Connection {
         Connection {
@@ -46,59 +46,58 @@ impl Connection {
     }
 }
 
-/// A cluster that can be asked.
+/// A configured cluster.
 #[derive(Clone)]
 pub struct Cluster {
-    /// The client.
     pub client: Client,
-    /// The namespace that the context names.
+    /// The namespace of the kubeconfig context.
     pub namespace: String,
-    /// The address of the API server.
+    /// The URL of the API server.
     pub server: String,
     origin: Origin,
 }
 
 impl Cluster {
-    /// Finds the cluster, and offers to start one when there is none. Nothing is asked of it yet.
+    /// Finds the cluster, and offers to start the embedded one when none is configured. Sends no request.
     pub async fn find(connection: &Connection) -> Result<Self> {
         if kubeconfig::find(connection)?.is_none()
-            && style::confirm("There is no cluster here. Start one with `knoll up --detach`?")?
+            && style::confirm("No cluster is configured. Start a local one with `knoll up --detach`?")?
         {
             kubeconfig::start(connection)?;
         }
         Self::find_quietly(connection).await
     }
 
-    /// Finds the cluster, without a question.
+    /// Finds the cluster without prompting.
     pub async fn find_quietly(connection: &Connection) -> Result<Self> {
         let found = kubeconfig::find(connection)?.ok_or(kubeconfig::NoCluster)?;
         let (config, origin) = match found {
-            Found::InCluster => {
-                let config = Config::incluster().context("the pod's own access to the cluster cannot be used")?;
+            Access::InCluster => {
+                let config = Config::incluster().context("cannot use the in-cluster configuration")?;
                 (config, Origin::InCluster)
             }
-            Found::Kubeconfig { config, origin } => {
+            Access::Kubeconfig { config, origin } => {
                 check_context(&config, connection.context.as_deref(), &origin)?;
                 let options = KubeConfigOptions { context: connection.context.clone(), ..Default::default() };
                 let shown = origin.to_string();
                 let config = Config::from_custom_kubeconfig(*config, &options)
                     .await
-                    .with_context(|| format!("{shown} cannot be used"))?;
+                    .with_context(|| format!("cannot use {shown}"))?;
                 (config, origin)
             }
         };
         let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
-        let client = knoll_operator::client::connect(config).context("the cluster cannot be reached")?;
+        let client = knoll_operator::client::connect(config).context("cannot connect to the cluster")?;
         Ok(Self { client, namespace, server: server.trim_end_matches('/').to_owned(), origin })
     }
 }
 
-/// A context that is not there is named beside those that are.
-fn check_context(config: &Kubeconfig, wanted: Option<&str>, origin: &Origin) -> Result<()> {
-    let Some(wanted) = wanted else { return Ok(()) };
+/// Fails with the list of contexts when the requested one does not exist.
+fn check_context(config: &Kubeconfig, context: Option<&str>, origin: &Origin) -> Result<()> {
+    let Some(context) = context else { return Ok(()) };
     let names: Vec<&str> = config.contexts.iter().map(|context| context.name.as_str()).collect();
-    if names.contains(&wanted) {
+    if names.contains(&context) {
         return Ok(());
     }
-    anyhow::bail!("there is no context `{wanted}` in {origin}\n  it has: {}", names.join(", "))
+    anyhow::bail!("context `{context}` not found in {origin}\n  available contexts: {}", names.join(", "))
 }

@@ -1,4 +1,4 @@
-//! Puts objects into a cluster: each as it should be, whatever was there.
+//! Applies manifests to a cluster with server-side apply.
 
 use anyhow::{Context, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -7,32 +7,27 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, ResourceExt};
 
-/// Who owns the fields of what is installed.
+/// The field manager of everything that `knoll install` applies.
 pub const FIELD_MANAGER: &str = "knoll";
 
-/// What applying an object did.
+/// The effect of applying one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was not there.
+pub enum ApplyResult {
     Created,
-    /// It was another.
     Changed,
-    /// It was so already.
     Unchanged,
 }
 
-impl Outcome {
-    /// The word for it.
+impl ApplyResult {
     pub fn as_str(self) -> &'static str {
         match self {
-            Outcome::Created => "created",
-            Outcome::Changed => "changed",
-            Outcome::Unchanged => "unchanged",
+            ApplyResult::Created => "created",
+            ApplyResult::Changed => "changed",
+            ApplyResult::Unchanged => "unchanged",
         }
     }
 }
 
-/// Where an object is, or would be.
 pub fn api(client: &Client, manifest: &Manifest) -> Api<DynamicObject> {
     match manifest.namespace() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &manifest.resource),
@@ -40,15 +35,14 @@ pub fn api(client: &Client, manifest: &Manifest) -> Api<DynamicObject> {
     }
 }
 
-/// Applies one object.
-pub async fn one(client: &Client, manifest: &Manifest) -> kube::Result<Outcome> {
+pub async fn one(client: &Client, manifest: &Manifest) -> kube::Result<ApplyResult> {
     let api = api(client, manifest);
     let before = api.get_metadata_opt(manifest.name()).await?.and_then(|object| object.resource_version());
     let after = write(&api, manifest).await?.resource_version();
     Ok(match before {
-        None => Outcome::Created,
-        before if before == after => Outcome::Unchanged,
-        Some(_) => Outcome::Changed,
+        None => ApplyResult::Created,
+        before if before == after => ApplyResult::Unchanged,
+        Some(_) => ApplyResult::Changed,
     })
 }
 
@@ -57,16 +51,16 @@ async fn write(api: &Api<DynamicObject>, manifest: &Manifest) -> kube::Result<Dy
     api.patch(manifest.name(), &params, &Patch::Apply(&manifest.value)).await
 }
 
-/// Waits until the cluster serves a kind that was applied.
+/// Waits until the API server serves a kind after its CRD was applied.
 pub async fn served(client: &Client, kind: &str) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     await_condition(api, kind, conditions::is_crd_established())
         .await
-        .with_context(|| format!("`{kind}` was installed and is not served"))?;
+        .with_context(|| format!("the CRD `{kind}` was installed but is not served yet"))?;
     Ok(())
 }
 
-/// Applies the kinds and the rules that go with them, all at once, and waits until the kinds are served.
+/// Applies the CRDs and the admission policies concurrently, and waits until the CRDs are served.
 pub async fn kinds_and_rules(client: &Client) -> Result<()> {
     let (kinds, rules) = (knoll_deploy::kinds(), knoll_deploy::rules());
     let applied = futures::future::try_join_all(kinds.iter().chain(&rules).map(async |manifest| {

@@ -1,4 +1,4 @@
-//! Waits for the operator, and says what it is waiting for.
+//! Waits for the operator's Deployment, and reports what its pods are waiting for.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -16,17 +16,17 @@ use kube::{Client, ResourceExt};
 
 use crate::style;
 
-/// The pods of the operator.
+/// The label selector of the operator's pods.
 const PODS: &str = "app.kubernetes.io/name=knoll,app.kubernetes.io/component=operator";
 
-/// Returns when every replica of the operator is the new one and available.
+/// Returns once every replica runs the new version and is available.
 pub async fn wait(client: &Client, settings: &Settings, timeout: Duration) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &settings.namespace);
     let pods: Api<Pod> = Api::namespaced(client.clone(), &settings.namespace);
     let available = await_condition(deployments, DEPLOYMENT, |deployment: Option<&Deployment>| {
         deployment.is_some_and(is_available)
     });
-    let telling = tell(pods.clone());
+    let telling = report_pods(pods.clone());
     let waited = tokio::time::timeout(timeout, async {
         tokio::select! {
             result = available => result.map(drop),
@@ -41,38 +41,38 @@ pub async fn wait(client: &Client, settings: &Settings, timeout: Duration) -> Re
 
 fn unavailable(timeout: Duration, last_words: &str, namespace: &str) -> String {
     format!(
-        "the operator is not available after {} s\n{last_words}\n  `kubectl -n {namespace} describe pods` says more; `knoll install` can be run again",
+        "the operator is not available after {} s\n{last_words}\n  see `kubectl -n {namespace} describe pods`; it is safe to run `knoll install` again",
         timeout.as_secs(),
     )
 }
 
 fn is_available(deployment: &Deployment) -> bool {
-    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let desired = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let Some(status) = &deployment.status else { return false };
     let count = |number: Option<i32>| number.unwrap_or_default();
     status.observed_generation >= deployment.metadata.generation
-        && count(status.updated_replicas) >= wanted
-        && count(status.available_replicas) >= wanted
+        && count(status.updated_replicas) >= desired
+        && count(status.available_replicas) >= desired
         && count(status.replicas) == count(status.updated_replicas)
 }
 
-/// Says once what each pod is up to.
-async fn tell(pods: Api<Pod>) {
-    let mut said = BTreeSet::new();
+/// Prints the state of each pod whenever it changes.
+async fn report_pods(pods: Api<Pod>) {
+    let mut printed = BTreeSet::new();
     let config = watcher::Config::default().labels(PODS);
     let mut events = pin!(watcher(pods, config).default_backoff().applied_objects());
     while let Some(event) = events.next().await {
         let Ok(pod) = event else { continue };
         let line = (pod.name_any(), state(&pod));
-        if said.insert(line.clone()) {
+        if printed.insert(line.clone()) {
             style::field("waiting for", &format!("pod/{}: {}", line.0, line.1));
         }
     }
 }
 
-/// What a pod is doing, or why it does nothing.
+/// The state of a pod, or the reason why it is not running.
 fn state(pod: &Pod) -> String {
-    let Some(status) = &pod.status else { return "not placed yet".to_owned() };
+    let Some(status) = &pod.status else { return "not scheduled yet".to_owned() };
     for container in status.container_statuses.iter().flatten() {
         let Some(state) = &container.state else { continue };
         if let Some(waiting) = &state.waiting {
@@ -84,7 +84,7 @@ fn state(pod: &Pod) -> String {
         }
         if let Some(ended) = &state.terminated {
             let message = ended.message.as_deref().unwrap_or_default().trim();
-            return format!("ended with {}: {message}", ended.exit_code);
+            return format!("exited with code {}: {message}", ended.exit_code);
         }
         if container.ready {
             return "ready".to_owned();
@@ -92,12 +92,12 @@ fn state(pod: &Pod) -> String {
     }
     let unplaced = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
     if let Some(message) = unplaced.and_then(|condition| condition.message.as_deref()) {
-        return format!("not placed: {message}");
+        return format!("not scheduled: {message}");
     }
     status.phase.as_deref().unwrap_or("Pending").to_lowercase()
 }
 
-/// The end of the log of each pod that is not ready.
+/// The last log lines of each pod that is not ready.
 async fn last_words(pods: &Api<Pod>) -> String {
     let mut text = Vec::new();
     let listed = pods.list(&ListParams::default().labels(PODS)).await.map(|list| list.items).unwrap_or_default();
@@ -113,7 +113,7 @@ async fn last_words(pods: &Api<Pod>) -> String {
         }
     }
     if text.is_empty() {
-        text.push("  it has no pods: the cluster could not create them".to_owned());
+        text.push("  the Deployment has no pods: the cluster could not create them".to_owned());
     }
     text.join("\n")
 }
@@ -139,7 +139,7 @@ mod tests {
             (
                 pod(serde_json::json!({"conditions": [
                     {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}]})),
-                "not placed: 0/1 nodes are available",
+                "not scheduled: 0/1 nodes are available",
             ),
             (
                 container(
@@ -151,7 +151,7 @@ mod tests {
             (container(serde_json::json!({"waiting": {}}), false), "waiting"),
             (
                 container(serde_json::json!({"terminated": {"exitCode": 1, "message": "no kinds\n"}}), false),
-                "ended with 1: no kinds",
+                "exited with code 1: no kinds",
             ),
             (container(serde_json::json!({"running": {}}), true), "ready"),
             (container(serde_json::json!({"running": {}}), false), "pending"),
@@ -159,14 +159,14 @@ mod tests {
         for (pod, expect) in rows {
             assert_eq!(state(&pod), expect);
         }
-        assert_eq!(state(&Pod::default()), "not placed yet");
+        assert_eq!(state(&Pod::default()), "not scheduled yet");
     }
 
     #[test]
     fn who_waited_too_long_is_told_where_to_look() {
         assert_eq!(
             unavailable(Duration::from_secs(180), "  pod/a: ImagePullBackOff: no such image", "tools"),
-            "the operator is not available after 180 s\n  pod/a: ImagePullBackOff: no such image\n  `kubectl -n tools describe pods` says more; `knoll install` can be run again"
+            "the operator is not available after 180 s\n  pod/a: ImagePullBackOff: no such image\n  see `kubectl -n tools describe pods`; it is safe to run `knoll install` again"
         );
     }
 }

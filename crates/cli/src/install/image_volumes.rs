@@ -1,4 +1,5 @@
-//! Whether a cluster has image volumes: its API has to take them, and its nodes have to mount them.
+//! Checks whether a cluster supports image volumes. The API server has to accept them, and the nodes have to mount
+//! them.
 
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -7,30 +8,31 @@ use kube::api::{Api, ListParams, PostParams};
 
 use crate::connect::Cluster;
 
-/// What a runtime is called in a Node's status, and the first of its versions that mounts images.
+/// Container runtimes as a Node's status names them, and the first version of each that mounts image volumes.
 const RUNTIMES: [(&str, (u32, u32)); 2] = [("containerd", (2, 1)), ("cri-o", (1, 33))];
 
-/// Refuses a cluster in which no Run would start.
+/// Fails for a cluster in which no Run could start.
 pub async fn check(cluster: &Cluster, image: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "default");
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    // An API without them leaves such a volume out. A policy of the cluster may refuse the pod for another reason, which
-    // says nothing about volumes.
+    // An API server without the feature drops the volume. An admission policy may reject the pod for another reason,
+    // which says nothing about volumes.
     if pods.create(&dry_run, &probe(image)?).await.is_ok_and(|pod| !has_image_volume(&pod)) {
         bail!(
-            "the cluster at {} has no image volumes, so nothing was changed: leave `--image-volumes` out, or use Kubernetes 1.35 or newer (1.33 and 1.34 have them with the feature gate `ImageVolume`)",
+            "the cluster at {} does not support image volumes, so nothing was changed: omit `--image-volumes`, or use Kubernetes 1.35 or newer (1.33 and 1.34 have them with the feature gate `ImageVolume`)",
             cluster.server,
         );
     }
     let nodes: Api<Node> = Api::all(cluster.client.clone());
-    // Whoever may not see the nodes can install all the same; a pod that finds no runner says why.
+    // Listing nodes needs permission. Without it the check is skipped; a pod without the runner reports the cause
+    // itself.
     let Ok(nodes) = nodes.list(&ListParams::default()).await else { return Ok(()) };
     for node in nodes {
         let runtime = node.status.as_ref().and_then(|status| status.node_info.as_ref());
         let runtime = runtime.map(|info| info.container_runtime_version.as_str()).unwrap_or_default();
         if is_too_old(runtime) {
             bail!(
-                "node `{}` has the container runtime `{runtime}`, which mounts no images, so nothing was changed: leave `--image-volumes` out, or use containerd 2.1 or CRI-O 1.33",
+                "node `{}` runs the container runtime `{runtime}`, which does not support image volumes, so nothing was changed: omit `--image-volumes`, or use containerd 2.1 or CRI-O 1.33",
                 node.name_any()
             );
         }
@@ -38,7 +40,7 @@ pub async fn check(cluster: &Cluster, image: &str) -> Result<()> {
     Ok(())
 }
 
-/// A pod with such a volume.
+/// A minimal pod with an image volume, for a dry run.
 fn probe(image: &str) -> serde_json::Result<Pod> {
     serde_json::from_value(serde_json::json!({
         "metadata": {"generateName": "knoll-image-volume-"},
@@ -59,7 +61,7 @@ fn has_image_volume(pod: &Pod) -> bool {
     pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(|volume| volume.image.is_some())
 }
 
-/// Whether a runtime, as a Node names it, is known to lack them.
+/// Whether a runtime version is known to lack image volumes.
 fn is_too_old(runtime: &str) -> bool {
     let Some((name, told)) = runtime.split_once("://") else { return false };
     let mut numbers = told.trim_start_matches('v').split('.').map_while(|part| part.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! `knoll install`: Knoll in a cluster, with a look first at whether that can go well.
+//! `knoll install`: checks a cluster, then installs Knoll into it.
 
 pub mod apply;
 mod available;
@@ -20,11 +20,11 @@ pub use preflight::{allowed, installed_in};
 use crate::connect::{Cluster, Connection, Explain};
 use crate::style;
 
-/// Where the cluster is; the namespace is the operator's, so it is not among these.
+/// Connection flags without a namespace, because `--namespace` is the operator's here.
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "Connection")]
-pub struct Place {
-    /// The kubeconfig's context
+pub struct ClusterArgs {
+    /// The kubeconfig context
     #[arg(long, env = "KNOLL_CONTEXT", value_name = "CONTEXT")]
     context: Option<String>,
     /// The kubeconfig [default: $KUBECONFIG, then ~/.kube/config]
@@ -32,10 +32,9 @@ pub struct Place {
     kubeconfig: Option<PathBuf>,
 }
 
-impl Place {
-    /// The cluster.
+impl ClusterArgs {
     pub async fn cluster(&self, outer: &Connection) -> Result<Cluster> {
-        let Place { context, kubeconfig } = self.clone();
+        let ClusterArgs { context, kubeconfig } = self.clone();
         let connection = Connection { context, kubeconfig, ..Connection::default() };
         Cluster::find_quietly(&connection.or(outer)).await
     }
@@ -43,39 +42,38 @@ impl Place {
 
 /// The arguments of `knoll install`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct InstallArgs {
     /// The namespace of the operator
     #[arg(long, short, env = "KNOLL_INSTALL_NAMESPACE", default_value_t = Settings::default().namespace, value_name = "NAMESPACE")]
     namespace: String,
-    /// The image that has `knoll` in it
+    /// The image that contains `knoll`
     #[arg(long, env = "KNOLL_IMAGE", default_value_t = Settings::default().image, value_name = "IMAGE")]
     image: String,
-    /// How many operators there are; one leads, and all of them serve runners
+    /// The number of operator replicas; one leads, and all of them serve runners
     #[arg(long, env = "KNOLL_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=100), value_name = "N")]
     replicas: i32,
-    /// Give pods the runner as a volume of the image, and not by a container, which makes each start sooner: Kubernetes
-    /// 1.35 with containerd 2.1 or CRI-O 1.33
+    /// Mount the runner as an image volume instead of copying it in a container, so that pods start sooner; needs
+    /// Kubernetes 1.35 and containerd 2.1 or CRI-O 1.33
     #[arg(long, env = "KNOLL_IMAGE_VOLUMES")]
     image_volumes: bool,
-    /// Print what would be applied, and apply nothing
+    /// Print the manifests instead of applying them
     #[arg(long, short, env = "KNOLL_INSTALL_OUTPUT", value_enum, value_name = "FORMAT")]
     output: Option<Format>,
-    /// How long to wait until the operator is available
+    /// How long to wait for the operator to become available
     #[arg(long, env = "KNOLL_TIMEOUT", default_value = "3m", value_parser = duration, value_name = "DURATION")]
     timeout: Duration,
     #[command(flatten)]
-    place: Place,
+    cluster: ClusterArgs,
 }
 
-/// How manifests are printed.
 #[derive(Clone, Copy, ValueEnum)]
 enum Format {
-    /// YAML documents.
+    /// YAML documents
     Yaml,
 }
 
-/// Installs, or prints what would be installed.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+/// Installs Knoll, or prints the manifests.
+pub async fn run(args: InstallArgs, outer: &Connection) -> Result<ExitCode> {
     let settings = Settings {
         namespace: args.namespace.clone(),
         image: args.image.clone(),
@@ -96,8 +94,8 @@ fn print(settings: &Settings) -> Result<ExitCode> {
     }
 }
 
-async fn install(args: &Args, settings: &Settings, outer: &Connection) -> Result<ExitCode> {
-    let cluster = args.place.cluster(outer).await?;
+async fn install(args: &InstallArgs, settings: &Settings, outer: &Connection) -> Result<ExitCode> {
+    let cluster = args.cluster.cluster(outer).await?;
     let version = version::check(&cluster).await?;
     let manifests = knoll_deploy::all(settings);
     preflight::check(&cluster, settings, &manifests).await?;
@@ -114,16 +112,16 @@ async fn install(args: &Args, settings: &Settings, outer: &Connection) -> Result
     let served = futures::future::try_join_all(kinds.iter().map(|kind| apply::served(&cluster.client, kind.name())));
     match tokio::time::timeout(args.timeout, served).await {
         Ok(result) => drop(result?),
-        Err(_) => bail!("the kinds were installed, and the cluster does not serve them yet; run `knoll install` again"),
+        Err(_) => bail!("the CRDs were installed, but the cluster does not serve them yet; run `knoll install` again"),
     }
     available::wait(&cluster.client, settings, args.timeout).await?;
-    style::say("Installed:", &format!("the operator in the namespace `{}` is available", settings.namespace));
-    style::hint("\nLet people in with the roles `knoll-user`, `knoll-approver` and `knoll-viewer`, such as:");
+    style::say("Installed:", &format!("the operator is available in namespace `{}`", settings.namespace));
+    style::hint("\nGrant access with the roles `knoll-user`, `knoll-approver` and `knoll-viewer`, for example:");
     style::hint("  kubectl create rolebinding alice --clusterrole knoll-user --user alice -n NAMESPACE");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Explains what only an administrator may do.
+/// Explains an API error of an operation that needs cluster-admin.
 pub fn administrator<T>(result: kube::Result<T>, cluster: &Cluster, what: &str) -> Result<T> {
     match result {
         Err(kube::Error::Api(status)) if status.code == 403 => {
@@ -133,7 +131,7 @@ pub fn administrator<T>(result: kube::Result<T>, cluster: &Cluster, what: &str) 
     }
 }
 
-/// A duration as Kubernetes writes them.
+/// Parses a Go-style duration.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let duration: knoll_api::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
     Ok(duration.into())

@@ -1,4 +1,4 @@
-//! Which Kubernetes Knoll needs.
+//! Checks the Kubernetes version.
 
 use std::fmt;
 
@@ -7,10 +7,11 @@ use kube::Client;
 
 use crate::connect::{Cluster, Explain};
 
-/// The first version whose admission policies are stable: without them an Approval could lie about who made it.
+/// The first version in which ValidatingAdmissionPolicies are stable. Without them `spec.by` of an Approval could be
+/// forged.
 const OLDEST: (u32, u32) = (1, 30);
 
-/// The version of a cluster.
+/// The version of a Kubernetes API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     number: Option<(u32, u32)>,
@@ -24,23 +25,23 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// What a cluster says of itself.
+    /// Reads the version from the API server.
     pub async fn of(client: &Client) -> kube::Result<Self> {
         let info = client.apiserver_version().await?;
         Ok(Self::read(&info.major, &info.minor, info.git_version))
     }
 
-    /// Some write `34+`.
+    /// Parses the version numbers. Some providers write the minor version as `34+`.
     fn read(major: &str, minor: &str, text: String) -> Self {
         let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok();
         Self { number: number(major).zip(number(minor)), text: text.trim_start_matches('v').to_owned() }
     }
 
-    /// Refuses what is too old.
+    /// Fails for a version that is too old.
     pub fn require(&self) -> Result<()> {
         if self.number.is_some_and(|number| number < OLDEST) {
             bail!(
-                "Knoll needs Kubernetes {}.{} or newer, and this cluster is {}: upgrade it first",
+                "Knoll requires Kubernetes {}.{} or newer, but this cluster runs {}: upgrade it first",
                 OLDEST.0,
                 OLDEST.1,
                 self.text
@@ -50,7 +51,7 @@ impl Version {
     }
 }
 
-/// The version of a cluster that is new enough.
+/// Reads the version of a cluster, and fails if it is too old.
 pub async fn check(cluster: &Cluster) -> Result<Version> {
     let version = Version::of(&cluster.client).await.explain(cluster, "cannot reach the cluster")?;
     version.require()?;

@@ -1,4 +1,4 @@
-//! `knoll KIND list`: all objects of a kind, here or everywhere.
+//! `knoll KIND list`: lists the objects of a kind in one namespace or in all.
 
 use std::process::ExitCode;
 
@@ -12,37 +12,35 @@ use serde::de::DeserializeOwned;
 use super::table::Table;
 use super::{OutputArgs, list};
 use crate::connect::{Connection, Explain};
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of a list.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ListArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     output: OutputArgs,
-    /// Those of every namespace
+    /// List the objects of all namespaces
     #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES")]
     all_namespaces: bool,
 }
 
-/// What a table is made of.
+/// The input of a table.
 pub struct Listing<'a, K> {
-    /// The objects.
     pub objects: &'a [K],
-    /// Where the user is.
-    pub place: &'a Place,
-    /// They are of several namespaces.
+    pub session: &'a Session,
+    /// Whether the objects come from several namespaces.
     pub namespaces: bool,
-    /// There is room for more columns.
+    /// Whether to add the columns of `-o wide`.
     pub wide: bool,
-    /// What ages are counted from.
+    /// The time that ages are relative to.
     pub now: Timestamp,
 }
 
-/// Lists the objects that are called `plural`; `maker` is the command that makes one.
+/// Lists the objects of a kind. `maker` is the command that creates one.
 pub async fn run<K>(
-    args: Args,
+    args: ListArgs,
     outer: &Connection,
     plural: &str,
     maker: &str,
@@ -55,14 +53,14 @@ where
         + Serialize
         + DeserializeOwned,
 {
-    let place = Place::find(&args.connection.or(outer)).await?;
+    let session = Session::find(&args.connection.or(outer)).await?;
     let namespaces = args.all_namespaces;
-    let api: Api<K> = if namespaces { Api::all(place.cluster.client.clone()) } else { place.api() };
+    let api: Api<K> = if namespaces { Api::all(session.cluster.client.clone()) } else { session.api() };
     let listed = api.list(&ListParams::default()).await;
-    let objects = listed.explain(&place.cluster, &format!("cannot list the {plural}"))?.items;
-    let scope = if namespaces { "any namespace".to_owned() } else { format!("namespace `{}`", place.namespace) };
-    let nothing = format!("There are no {plural} in {scope}; `{maker}` makes one.");
+    let objects = listed.explain(&session.cluster, &format!("cannot list {plural}"))?.items;
+    let scope = if namespaces { "any namespace".to_owned() } else { format!("namespace `{}`", session.namespace) };
+    let nothing = format!("No {plural} found in {scope}. Create one with `{maker}`.");
     list(&objects, args.output.output, &nothing, |wide| {
-        table(&Listing { objects: &objects, place: &place, namespaces, wide, now: Timestamp::now() })
+        table(&Listing { objects: &objects, session: &session, namespaces, wide, now: Timestamp::now() })
     })
 }

@@ -1,4 +1,4 @@
-//! What commands print: a table for people, JSON, YAML or names for programs.
+//! Prints results: a table for people; JSON, YAML or names for programs.
 
 pub mod listing;
 pub mod table;
@@ -14,31 +14,31 @@ use serde_json::{Value, json};
 
 use table::Table;
 
-/// The form of an output.
+/// The value of `--output`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// A table.
+    /// A table
     #[default]
     Table,
-    /// A table with more columns.
+    /// A table with more columns
     Wide,
-    /// JSON, as the cluster has it.
+    /// JSON
     Json,
-    /// YAML, as the cluster has it.
+    /// YAML
     Yaml,
-    /// Only names, one a line.
+    /// Resource names only
     Name,
 }
 
-/// The flag that chooses the form.
+/// The `--output` flag.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub struct OutputArgs {
-    /// How to print it
+    /// Output format
     #[arg(long, short, env = "KNOLL_OUTPUT", value_name = "FORMAT", default_value = "table", value_enum)]
     pub output: Format,
 }
 
-/// Prints a list of objects; `rows` makes the table of them.
+/// Prints a list of objects. `rows` builds the table; its argument is whether the table is wide.
 pub fn list<K>(objects: &[K], format: Format, nothing: &str, rows: impl FnOnce(bool) -> Table) -> Result<ExitCode>
 where
     K: Resource<DynamicType = ()> + Serialize,
@@ -56,7 +56,7 @@ where
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints one object; `text` is its form for people.
+/// Prints one object. `text` builds the form for people.
 pub fn one<K>(object: &K, format: Format, text: impl FnOnce(bool) -> String) -> Result<ExitCode>
 where
     K: Resource<DynamicType = ()> + Serialize,
@@ -78,7 +78,7 @@ pub fn value(value: &Value, format: Format) -> Result<()> {
     }
 }
 
-/// A value as YAML text.
+/// Serializes a value as YAML.
 pub fn yaml(value: &impl Serialize) -> Result<String> {
     let mut text = serde_saphyr::to_string(value)?;
     if !text.ends_with('\n') {
@@ -87,7 +87,7 @@ pub fn yaml(value: &impl Serialize) -> Result<String> {
     Ok(text)
 }
 
-/// An object with its kind, and without what only the API server cares for.
+/// An object with `apiVersion` and `kind`, without `managedFields`.
 pub fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Result<Value> {
     let mut value = serde_json::to_value(object)?;
     if let Some(fields) = value.as_object_mut() {
@@ -100,7 +100,7 @@ pub fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Result<Va
     Ok(value)
 }
 
-/// Prints to standard output. A reader that went away ends the command quietly, as in any pipe.
+/// Prints to standard output. A closed pipe ends the command without an error.
 pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -109,7 +109,7 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Prints the name of an object, as kubectl takes it.
+/// Prints the name of an object in the form that kubectl accepts.
 pub fn name<K: Resource<DynamicType = ()>>(object: &K) -> Result<()> {
     print(&format!("{}.{}/{}\n", K::kind(&()).to_lowercase(), K::group(&()), object.name_any()))
 }

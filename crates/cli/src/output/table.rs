@@ -1,4 +1,4 @@
-//! Tables as kubectl prints them: columns by three spaces, no lines.
+//! Tables in kubectl's layout: columns separated by three spaces.
 
 use std::fmt;
 
@@ -6,21 +6,18 @@ use owo_colors::{OwoColorize, Style};
 
 use crate::style;
 
-/// What a cell says, for its colour.
+/// The meaning of a cell, which decides its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing special.
     #[default]
     Plain,
-    /// It went well.
     Good,
-    /// It goes on.
+    /// In progress.
     Busy,
-    /// It waits for a person.
+    /// Waiting for a person.
     Waits,
-    /// It went wrong.
     Bad,
-    /// It matters less.
+    /// Of less importance.
     Quiet,
 }
 
@@ -37,7 +34,6 @@ impl Tone {
     }
 }
 
-/// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     text: String,
@@ -45,7 +41,6 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A text with a tone.
     pub fn new(text: impl Into<String>, tone: Tone) -> Self {
         Cell { text: text.into(), tone }
     }
@@ -57,7 +52,6 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Rows under headings.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     head: Vec<&'static str>,
@@ -67,20 +61,19 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these headings, coloured when standard output wants colours.
+    /// Creates a table. It is coloured when standard output is.
     #[must_use]
     pub fn new(head: &[&'static str]) -> Self {
         Table { head: head.to_vec(), rows: Vec::new(), colour: style::stdout_is_coloured(), most_columns: None }
     }
 
-    /// Cuts lines so that they fit on a screen of this width.
+    /// Truncates lines to the width of the screen.
     #[must_use]
     pub fn at_most(mut self, columns: usize) -> Self {
         self.most_columns = Some(columns);
         self
     }
 
-    /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         self.rows.push(cells.into_iter().collect());
     }
@@ -108,7 +101,7 @@ impl fmt::Display for Table {
                 } else {
                     f.write_str(&text)?;
                 }
-                // What is last in a line needs no room after it.
+                // The last cell of a line needs no padding.
                 if column < last {
                     let room = widths[column] + 3 - width(&cell.text);
                     let room = self.most_columns.map_or(room, |most| room.min(most.saturating_sub(used)));

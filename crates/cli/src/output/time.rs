@@ -1,15 +1,15 @@
-//! Times as people read them.
+//! Formats times for people.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
-/// How long ago that was, as kubectl says it: `5s`, `3m`, `2h`, `4d`.
+/// The age of an object in kubectl's format: `5s`, `3m`, `2h`, `4d`.
 #[must_use]
 pub fn age(time: Option<&Time>, now: Timestamp) -> String {
     time.map_or_else(|| "<unknown>".to_owned(), |time| short(seconds(time.0, now)))
 }
 
-/// The time between two moments, with tenths of a second where they matter.
+/// The duration between two times, with tenths of a second when it is short.
 #[must_use]
 pub fn took(from: Option<&MicroTime>, to: Option<&MicroTime>, now: Timestamp) -> String {
     let Some(from) = from else { return String::new() };
@@ -18,7 +18,7 @@ pub fn took(from: Option<&MicroTime>, to: Option<&MicroTime>, now: Timestamp) ->
     if millis < 10_000 { format!("{}.{}s", millis / 1000, millis % 1000 / 100) } else { short(millis / 1000) }
 }
 
-/// A moment in the time zone of the user.
+/// A time in the user's time zone.
 #[must_use]
 pub fn moment(time: Timestamp) -> String {
     time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()

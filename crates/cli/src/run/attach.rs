@@ -1,7 +1,7 @@
-//! A run's terminal, here: every byte it prints, every key that is typed, its size.
+//! Connects the user's terminal to that of a run: output, keys and window size.
 //!
-//! *Guarantee.* Whatever the pod printed is printed here, once and in order: what an attached stream misses, at its
-//! beginning, in a gap or at its end, is taken from the pod's log.
+//! *Guarantee.* Everything the pod printed is printed here once and in order. Output that an attached stream misses, at
+//! its beginning, in a gap or at its end, comes from the pod's log.
 
 use std::io::{self, Write};
 use std::pin::pin;
@@ -20,51 +20,50 @@ use tokio::sync::mpsc;
 use super::keys::{self, Raw};
 use super::logs::{self, End, Stage};
 use super::position;
-use super::stop::Wish;
+use super::stop::Request;
 
-/// How much may be on its way between the connection and the screen.
+/// The size of the buffer between the connection and the screen.
 const BUFFER: usize = 64 << 10;
-/// How long the stream's end may be ahead of the news that the run has ended.
+/// How long to wait, after the stream has ended, for the status to say that the run has.
 const PATIENCE: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long after the first live bytes the log is taken to have no more of them.
+/// How long after the first live bytes the log is taken to contain no more of them.
 const SETTLED: Duration = Duration::from_millis(100);
 const CTRL_C: u8 = 3;
 
-/// The user's keyboard, which stays the same through all connections.
+/// The user's keyboard. It is read once and shared by all connections.
 pub struct Keyboard {
     keys: mpsc::Receiver<Vec<u8>>,
-    /// Ctrl-C is a key like any other, for the program that runs there.
+    /// Ctrl-C is passed to the program in the pod instead of cancelling the run.
     pub passes_interrupt: bool,
 }
 
 impl Keyboard {
-    /// Reads keys from now on.
     pub fn new(passes_interrupt: bool) -> Self {
         Keyboard { keys: keys::typed(), passes_interrupt }
     }
 }
 
-/// Why a connection was over.
-enum Broken {
-    /// The pod's output has ended, or the connection has.
+/// Why a connection ended.
+enum Disconnect {
+    /// The pod's output or the connection has ended.
     Stream,
-    /// The user leaves.
+    /// The user leaves the run, with this signal.
     Left(i32),
 }
 
 /// Shows the terminal of the stage's pod until the pod is done.
 pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End> {
-    let pods: Api<Pod> = stage.place.api();
+    let pods: Api<Pod> = stage.session.api();
     let raw = Raw::enter()?;
     let mut pause = FIRST_PAUSE;
     let mut told = false;
     let mut whole = false;
     let end = loop {
         whole = match connection(stage, &pods, keyboard).await {
-            Ok(Broken::Left(signal)) => break End::Left(signal),
-            Ok(Broken::Stream) => {
+            Ok(Disconnect::Left(signal)) => break End::Left(signal),
+            Ok(Disconnect::Stream) => {
                 pause = FIRST_PAUSE;
                 true
             }
@@ -80,7 +79,7 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
         }
         if !told {
             told = true;
-            say("the connection is lost; the run goes on, and this comes back to it");
+            say("connection lost; the run continues, reconnecting");
         }
         let pressed = tokio::select! {
             () = tokio::time::sleep(pause) => {
@@ -89,12 +88,12 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
             }
             Some(keys) = keyboard.keys.recv() => keys.contains(&CTRL_C),
             wish = stage.signals.next() => match wish {
-                Wish::Leave(signal) => break End::Left(signal),
-                Wish::Stop => true,
+                Request::Leave(signal) => break End::Left(signal),
+                Request::Stop => true,
             },
         };
         if pressed {
-            let (text, leave) = stage.presses.another(stage.place, stage.run).await;
+            let (text, leave) = stage.presses.another(stage.session, stage.run).await;
             say(&text);
             if leave {
                 break End::Left(2);
@@ -102,12 +101,12 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
         }
     };
     if end == End::Over && !whole {
-        // It was over before anybody could attach.
+        // The pod ended before anyone could attach.
         drop(raw);
         return logs::show(stage).await;
     }
     if end == End::Over {
-        // The stream may have been cut before its end; the log never is.
+        // The stream may have been cut before its end; the log is complete.
         let log = logs::complete(&pods, &stage.pod).await;
         print_rest(&log, &mut stage.printed);
     }
@@ -115,9 +114,8 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
     Ok(end)
 }
 
-async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keyboard) -> Result<Broken> {
-    // Nobody's word says whether it has begun: it may have, in this very moment, because another client was there or none
-    // came in time.
+async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keyboard) -> Result<Disconnect> {
+    // The runner may have started to print at any time, because another client attached or the attach timeout passed.
     let before = printed(stage, pods).await?;
     let params = AttachParams {
         container: Some(names::CONTAINER.to_owned()),
@@ -133,9 +131,9 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
     let (Some(mut output), Some(mut input), Some(mut sizes)) =
         (attached.stdout(), attached.stdin(), attached.terminal_size())
     else {
-        anyhow::bail!("the cluster gave no streams");
+        anyhow::bail!("the API server returned no streams");
     };
-    // The streams do not end with a connection that breaks; this does.
+    // The streams do not end when the connection breaks, but the status channel does.
     let status = attached.take_status();
     let mut over = pin!(async {
         match status {
@@ -147,34 +145,35 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
     let after = printed(stage, pods).await?;
     print_rest(&after, &mut stage.printed);
     let between = position::plain(position::behind(&after, position::count(&before)));
-    let mut joint = Joint { between, ..Joint::default() };
+    let mut merger = StreamMerger { between, ..StreamMerger::default() };
     let mut resizes = signal(SignalKind::window_change())?;
     let mut view = stage.watched.view();
     let mut nudges = tokio::time::interval(Duration::from_millis(300));
     nudges.tick().await;
     let (columns, rows) = keys::size();
     sizes.send(TerminalSize { width: columns, height: rows }).await?;
-    // The runner begins when it notices the client; a size that it missed is told again until it does.
+    // The runner starts when it notices the client. The terminal size is sent repeatedly until it has printed
+    // something.
     let mut noticed = stage.printed > 0;
     let mut narrower = false;
     let mut buffer = vec![0; BUFFER];
     loop {
         tokio::select! {
             read = output.read(&mut buffer) => match read {
-                // What the joint still holds back is in the log.
-                Ok(0) | Err(_) => return Ok(Broken::Stream),
+                // Bytes that the merger still holds back are in the log.
+                Ok(0) | Err(_) => return Ok(Disconnect::Stream),
                 Ok(count) => {
                     noticed = true;
-                    print(&joint.take(&buffer[..count]), &mut stage.printed);
+                    print(&merger.take(&buffer[..count]), &mut stage.printed);
                 }
             },
             () = &mut over, if !closed => closed = true,
-            // What had arrived before the end is read first.
-            () = tokio::time::sleep(SETTLED), if closed => return Ok(Broken::Stream),
-            // The stream is behind the log, or seems to be: whatever it is, the log has it.
-            () = tokio::time::sleep(SETTLED), if joint.waits() => {
+            // Bytes that arrived before the end are read first.
+            () = tokio::time::sleep(SETTLED), if closed => return Ok(Disconnect::Stream),
+            // The stream seems to be behind the log. The log has the missing bytes.
+            () = tokio::time::sleep(SETTLED), if merger.waits() => {
                 let now = printed(stage, pods).await?;
-                joint.between.extend(position::plain(position::behind(&now, stage.printed)));
+                merger.between.extend(position::plain(position::behind(&now, stage.printed)));
                 print_rest(&now, &mut stage.printed);
             }
             Some(keys) = keyboard.keys.recv() => {
@@ -182,10 +181,10 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
                     continue;
                 }
                 if !keyboard.passes_interrupt && keys.contains(&CTRL_C) {
-                    let (text, leave) = stage.presses.another(stage.place, stage.run).await;
+                    let (text, leave) = stage.presses.another(stage.session, stage.run).await;
                     say(&text);
                     if leave {
-                        return Ok(Broken::Left(2));
+                        return Ok(Disconnect::Left(2));
                     }
                     continue;
                 }
@@ -209,12 +208,12 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
                 }
             }
             wish = stage.signals.next() => match wish {
-                Wish::Leave(signal) => return Ok(Broken::Left(signal)),
-                Wish::Stop => {
-                    let (text, leave) = stage.presses.another(stage.place, stage.run).await;
+                Request::Leave(signal) => return Ok(Disconnect::Left(signal)),
+                Request::Stop => {
+                    let (text, leave) = stage.presses.another(stage.session, stage.run).await;
                     say(&text);
                     if leave {
-                        return Ok(Broken::Left(2));
+                        return Ok(Disconnect::Left(2));
                     }
                 }
             },
@@ -222,8 +221,8 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
     }
 }
 
-/// What the pod has printed until now. One that started under our eyes, and that its node does not know of yet, waits for
-/// us and has printed nothing.
+/// The pod's output so far. A pod that was just started, and whose log its node does not have yet, is waiting for this
+/// client and has printed nothing.
 async fn printed(stage: &Stage<'_>, pods: &Api<Pod>) -> Result<Vec<u8>, kube::Error> {
     match logs::until_now(pods, &stage.pod).await {
         Err(kube::Error::Api(_)) if !stage.late => Ok(Vec::new()),
@@ -231,28 +230,29 @@ async fn printed(stage: &Stage<'_>, pods: &Api<Pod>) -> Result<Vec<u8>, kube::Er
     }
 }
 
-/// Where a log that was printed and a live stream that began meanwhile meet.
+/// Joins a log that was already printed with a live stream that began in the meantime.
 #[derive(Default)]
-struct Joint {
-    /// What the log got around the time that the stream began, without `\r`: the stream begins somewhere in it, or at its
-    /// end.
+struct StreamMerger {
+    /// The end of the log around the start of the stream, without `\r`. The stream begins somewhere in it or right
+    /// after it.
     between: Vec<u8>,
-    /// What the stream gave so far, as long as that may be a part of it.
+    /// The stream's bytes so far, as long as they may overlap with `between`.
     live: Vec<u8>,
 }
 
-impl Joint {
-    /// Whether it holds live bytes back because more of what the log has may follow them.
+impl StreamMerger {
+    /// Whether live bytes are held back because they may still overlap with the log.
     fn waits(&self) -> bool {
         !self.live.is_empty()
     }
 
-    /// What of the stream's next bytes was not printed yet.
+    /// The part of the stream's next bytes that was not printed yet.
     fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.live.extend_from_slice(bytes);
         let live = position::plain(&self.live);
         let ends = (0..=self.between.len()).map(|start| &self.between[start..]);
-        // The longest end of the log that the stream can have begun with. It may not be through with it yet.
+        // The longest suffix of the log with which the stream can have begun. The stream may not have reached its end
+        // yet.
         let shared = ends.into_iter().find(|end| end.starts_with(&live) || live.starts_with(end));
         let shared = shared.map_or(0, <[u8]>::len);
         if shared > live.len() {
@@ -263,23 +263,22 @@ impl Joint {
     }
 }
 
-/// Prints what the log has more than was printed.
+/// Prints the part of the log that was not printed yet.
 fn print_rest(log: &[u8], printed: &mut usize) {
     print(&position::for_terminal(position::behind(log, *printed)), printed);
 }
 
-/// Prints the pod's bytes as they are.
 fn print(bytes: &[u8], printed: &mut usize) {
     if bytes.is_empty() {
         return;
     }
     *printed += position::count(bytes);
     let mut out = io::stdout().lock();
-    // A terminal that is gone sends a hangup, which is what ends this.
+    // A closed terminal sends SIGHUP, which ends this command.
     let _ = out.write_all(bytes).and_then(|()| out.flush());
 }
 
-/// A line of our own, in a terminal without line editing.
+/// Prints a message of Knoll's own to a terminal in raw mode.
 pub fn say(text: &str) {
     let _ = write!(io::stderr(), "\r\nknoll: {text}\r\n");
 }
@@ -290,10 +289,10 @@ mod tests {
 
     #[track_caller]
     fn check(between: &str, live: &[&str], expect: &str) {
-        let mut joint = Joint { between: between.into(), ..Joint::default() };
+        let mut merger = StreamMerger { between: between.into(), ..StreamMerger::default() };
         let mut got = Vec::new();
         for piece in live {
-            got.extend_from_slice(&joint.take(piece.as_bytes()));
+            got.extend_from_slice(&merger.take(piece.as_bytes()));
         }
         assert_eq!(String::from_utf8_lossy(&got), expect);
     }

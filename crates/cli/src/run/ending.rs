@@ -1,23 +1,22 @@
-//! What the end of a run means for whoever started it. Pure.
+//! Derives the exit code and the final message of a command from the finished run. Pure.
 
 use knoll_api::Run;
 use knoll_api::names::{condition, reason};
 use knoll_api::run::RunPhase;
 use kube::ResourceExt;
 
-/// The exit code of a run that was stopped before it had one, as a shell has it for SIGINT.
+/// The exit code of a run that was cancelled before terraform exited, as a shell reports SIGINT.
 const STOPPED: i32 = 130;
 
-/// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// Terraform's exit code.
+    /// The exit code of the command.
     pub code: i32,
-    /// What terraform's own output did not say already.
+    /// A message, unless terraform's own output already says it.
     pub message: Option<String>,
 }
 
-/// Judges a run that has ended.
+/// The ending of a finished run.
 #[must_use]
 pub fn of(run: &Run) -> Ending {
     let status = run.status.clone().unwrap_or_default();
@@ -29,16 +28,16 @@ pub fn of(run: &Run) -> Ending {
         RunPhase::Succeeded => Ending { code: status.exit_code.unwrap_or(0), message: None },
         RunPhase::Cancelled => {
             let code = status.exit_code.filter(|code| *code != 0).unwrap_or(STOPPED);
-            Ending { code, message: Some(format!("the run `{name}` was cancelled: {text}")) }
+            Ending { code, message: Some(format!("run `{name}` was cancelled: {text}")) }
         }
         RunPhase::Discarded => {
-            Ending { code: 1, message: Some(format!("the plan of the run `{name}` was not applied: {text}")) }
+            Ending { code: 1, message: Some(format!("the plan of run `{name}` was not applied: {text}")) }
         }
         _ => {
             let code = status.exit_code.filter(|code| *code != 0).unwrap_or(1);
-            // Terraform has said itself why a step of its own failed.
-            let said = why == reason::STEP_FAILED && status.exit_code.is_some();
-            Ending { code, message: (!said).then(|| format!("the run `{name}` failed: {text}")) }
+            // When one of terraform's own steps failed, terraform has printed the reason.
+            let printed = why == reason::STEP_FAILED && status.exit_code.is_some();
+            Ending { code, message: (!printed).then(|| format!("run `{name}` failed: {text}")) }
         }
     }
 }
@@ -69,10 +68,10 @@ mod tests {
         let failed = json!({"phase": "Failed", "exitCode": 1, "conditions": ready("StepFailed")});
         assert_eq!(ending(failed), (1, None));
         let killed = json!({"phase": "Failed", "conditions": ready("OOMKilled")});
-        assert_eq!(ending(killed), (1, Some("the run `r` failed: Because.".into())));
+        assert_eq!(ending(killed), (1, Some("run `r` failed: Because.".into())));
         let cancelled = json!({"phase": "Cancelled", "conditions": ready("Cancelled")});
-        assert_eq!(ending(cancelled), (130, Some("the run `r` was cancelled: Because.".into())));
+        assert_eq!(ending(cancelled), (130, Some("run `r` was cancelled: Because.".into())));
         let discarded = json!({"phase": "Discarded", "conditions": ready("Discarded")});
-        assert_eq!(ending(discarded), (1, Some("the plan of the run `r` was not applied: Because.".into())));
+        assert_eq!(ending(discarded), (1, Some("the plan of run `r` was not applied: Because.".into())));
     }
 }

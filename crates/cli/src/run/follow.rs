@@ -1,4 +1,4 @@
-//! Stays with a run until its end.
+//! Follows a run until it has finished.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,57 +15,56 @@ use kube::api::ListParams;
 use super::attach::{self, Keyboard};
 use super::line::Line;
 use super::logs::{self, End, Stage};
-use super::stop::{Presses, Signals, Wish};
-use super::watch::{Seen, Watched};
+use super::stop::{Presses, Request, Signals};
+use super::watch::{Observed, Watched};
 use super::{ending, keys, spec, waiting};
 use crate::style;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
-/// How often what a run waits for is looked at.
-const LOOK: Duration = Duration::from_millis(700);
+/// How often the reason for waiting is refreshed.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(700);
 
-/// How a run was left.
+/// How a command stopped following a run.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// It has ended.
+    /// The run has finished.
     Ended(Box<Run>),
-    /// The user has left it, with this signal.
+    /// The user left the run, with this signal.
     Left(i32),
 }
 
 impl Outcome {
-    /// Whether the run did what it was told.
     pub fn succeeded(&self) -> bool {
         matches!(self, Outcome::Ended(run) if run.status.as_ref().is_some_and(|status| status.phase == RunPhase::Succeeded))
     }
 }
 
-/// Prints what the run prints, until its end.
-pub async fn follow(place: &Place, run: Run) -> Result<Outcome> {
+/// Prints the run's output until it has finished.
+pub async fn follow(session: &Session, run: Run) -> Result<Outcome> {
     let name = run.name_any();
     let attached = run.spec.attach && keys::is_attended();
     let interactive = spec::is_interactive(&run.spec);
     let earlier = run.status.as_ref().and_then(|status| status.pod_name.clone());
-    let mut watched = Watched::start(place.api(), run);
+    let mut watched = Watched::start(session.api(), run);
     let mut signals = Signals::listen()?;
     let mut presses = Presses::default();
     let mut line = Line::new();
     let mut keyboard = None;
     let mut shown: Option<String> = None;
     loop {
-        let Seen::Run(run) = watched.now() else {
+        let Observed::Run(run) = watched.now() else {
             line.clear();
-            bail!("the run `{name}` was deleted before it had ended");
+            bail!("run `{name}` was deleted before it had finished");
         };
         let status = run.status.clone().unwrap_or_default();
         let fresh = status.pod_name.clone().filter(|pod| shown.as_ref() != Some(pod));
-        // A run may come and go between two looks: its output is in its pod all the same.
+        // A short run may start and finish between two watch events. Its output is in its pod's log.
         let begun = status.phase == RunPhase::Running || status.phase == RunPhase::Review || status.phase.is_finished();
         if let (Some(pod), true) = (fresh, begun) {
             line.clear();
             shown = Some(pod.clone());
             let mut stage = Stage {
-                place,
+                session,
                 run: &name,
                 late: earlier.as_ref() == Some(&pod),
                 pod,
@@ -89,17 +88,17 @@ pub async fn follow(place: &Place, run: Run) -> Result<Outcome> {
             line.clear();
             return Ok(Outcome::Ended(Box::new(Run::clone(&run))));
         }
-        line.say(&reason(place, &run).await);
+        line.say(&reason(session, &run).await);
         tokio::select! {
             () = watched.changed() => {}
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(REFRESH_INTERVAL) => {}
             wish = signals.next() => match wish {
-                Wish::Leave(signal) => {
+                Request::Leave(signal) => {
                     line.clear();
                     return Ok(Outcome::Left(signal));
                 }
-                Wish::Stop => {
-                    let (text, leave) = presses.another(place, &name).await;
+                Request::Stop => {
+                    let (text, leave) = presses.another(session, &name).await;
                     line.note(&text);
                     if leave {
                         line.clear();
@@ -111,11 +110,11 @@ pub async fn follow(place: &Place, run: Run) -> Result<Outcome> {
     }
 }
 
-/// The exit code of this command, for how the run was left.
+/// The exit code of this command.
 pub fn exit(outcome: &Outcome, name: &str) -> ExitCode {
     match outcome {
         Outcome::Left(signal) => {
-            style::note(&format!("the run goes on; `knoll attach {name}` comes back to it"));
+            style::note(&format!("the run continues; `knoll attach {name}` attaches to it again"));
             code(128 + signal)
         }
         Outcome::Ended(run) => {
@@ -128,20 +127,22 @@ pub fn exit(outcome: &Outcome, name: &str) -> ExitCode {
     }
 }
 
-/// An exit code; what no process can have is a failure.
+/// Converts an exit code. Values that no process can return become a failure.
 pub fn code(code: i32) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// What the run waits for. Whoever may not look is told less.
-async fn reason(place: &Place, run: &Run) -> String {
+/// What the run is waiting for, as far as the user may read it.
+async fn reason(session: &Session, run: &Run) -> String {
     let status = run.status.clone().unwrap_or_default();
     let (mut workspace, mut pod, mut events) = (None, None, Vec::new());
     match (status.phase, &status.pod_name) {
-        (RunPhase::Queued, _) => workspace = place.api::<Workspace>().get_opt(&run.spec.workspace).await.ok().flatten(),
+        (RunPhase::Queued, _) => {
+            workspace = session.api::<Workspace>().get_opt(&run.spec.workspace).await.ok().flatten()
+        }
         (RunPhase::Starting, Some(name)) => {
             let of_pod = ListParams::default().fields(&format!("involvedObject.name={name}"));
-            let (pods, event_api) = (place.api::<Pod>(), place.api::<Event>());
+            let (pods, event_api) = (session.api::<Pod>(), session.api::<Event>());
             let (found, list) = tokio::join!(pods.get_opt(name), event_api.list(&of_pod));
             pod = found.ok().flatten();
             events = list.map(|list| list.items).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The one live line that says what a run waits for.
+//! The live status line that shows what a run is waiting for.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -7,25 +7,24 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::style;
 
-/// What is over sooner needs no line of its own in a log.
+/// Shorter waits are not worth a line in a log.
 const WORTH_SAYING: Duration = Duration::from_secs(2);
 
-/// A line on standard error: live on a terminal, one line a change otherwise.
+/// A status line on standard error: live on a terminal, one line per change otherwise.
 pub struct Line {
     bar: Option<ProgressBar>,
     live: bool,
     last: String,
-    /// Since when it is the same, and not printed yet.
+    /// When the text last changed, if it was not printed since.
     since: Option<Instant>,
 }
 
 impl Line {
-    /// An empty line.
     pub fn new() -> Self {
         Line { bar: None, live: std::io::stderr().is_terminal(), last: String::new(), since: None }
     }
 
-    /// Says why it waits.
+    /// Shows why the run is waiting.
     pub fn say(&mut self, text: &str) {
         if text.is_empty() {
             return;
@@ -42,7 +41,7 @@ impl Line {
         }
     }
 
-    /// Says something that stays on the screen.
+    /// Prints a line that stays on the screen.
     pub fn note(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| style::note(text)),
@@ -50,7 +49,7 @@ impl Line {
         }
     }
 
-    /// Takes the line off the screen.
+    /// Removes the line from the screen.
     pub fn clear(&mut self) {
         self.last.clear();
         if let Some(bar) = self.bar.take() {

@@ -1,4 +1,4 @@
-//! A run's output without a terminal: the log of its pod, followed through lost connections.
+//! Prints a run's output without a terminal: follows the log of its pod, and reconnects when the connection is lost.
 
 use std::io::{self, Write};
 use std::pin::pin;
@@ -12,49 +12,44 @@ use kube::Api;
 use kube::api::LogParams;
 
 use super::position;
-use super::stop::{Presses, Signals, Wish};
+use super::stop::{Presses, Request, Signals};
 use super::watch::Watched;
 use crate::style;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long the log of a run that is over may take to be there.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+/// How long to wait for the end of a finished run's log.
+const LOG_END_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// One pod of a run, as long as it is watched.
+/// One pod of a run, while it is followed.
 pub struct Stage<'a> {
-    /// Where it is.
-    pub place: &'a Place,
-    /// The run's name.
+    pub session: &'a Session,
     pub run: &'a str,
-    /// The pod's name.
     pub pod: String,
-    /// Whether it was there before we came.
+    /// Whether the pod already existed when this command started to follow it.
     pub late: bool,
-    /// How much of it was printed, as [`position`] counts.
+    /// How much of its output was printed, in [`position`]'s count.
     pub printed: usize,
-    /// The run.
     pub watched: &'a mut Watched,
-    /// What the user wants.
     pub signals: &'a mut Signals,
     /// How often Ctrl-C was pressed.
     pub presses: &'a mut Presses,
 }
 
-/// Why a stage is over.
+/// Why a stage ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The pod has nothing more to do.
     Over,
-    /// The user left, with this signal.
+    /// The user left the run, with this signal.
     Left(i32),
 }
 
 /// Prints the log of the stage's pod until the pod is done.
 pub async fn show(stage: &mut Stage<'_>) -> Result<End> {
-    let pods: Api<Pod> = stage.place.api();
+    let pods: Api<Pod> = stage.session.api();
     let mut pause = FIRST_PAUSE;
     let mut deadline = None;
     loop {
@@ -72,8 +67,8 @@ pub async fn show(stage: &mut Stage<'_>) -> Result<End> {
         let pod = stage.pod.clone();
         let over = stage.watched.until(|seen| seen.is_past(&pod));
         let over = tokio::time::timeout(PATIENCE, over).await.is_ok();
-        // A run is over when its runner has said so; its last words may still be on the way to the log.
-        if over && (read || Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + LAST_WORDS)) {
+        // A run is finished when its runner has reported so. The end of its output may reach the log a little later.
+        if over && (read || Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + LOG_END_TIMEOUT)) {
             let log = complete(&pods, &stage.pod).await;
             print(position::behind(&log, stage.printed), &mut stage.printed)?;
             return Ok(End::Over);
@@ -83,7 +78,7 @@ pub async fn show(stage: &mut Stage<'_>) -> Result<End> {
     }
 }
 
-/// Prints what one connection gives, without what was printed before.
+/// Prints the output of one connection, without what was printed before.
 async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>) -> Result<Option<End>> {
     let params = LogParams { container: Some(names::CONTAINER.to_owned()), follow: true, ..LogParams::default() };
     let mut log = pin!(pods.log_stream(&stage.pod, &params).await?);
@@ -101,9 +96,9 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>) -> Result<Option<End
                 print(rest, &mut stage.printed)?;
             }
             wish = stage.signals.next() => match wish {
-                Wish::Leave(signal) => return Ok(Some(End::Left(signal))),
-                Wish::Stop => {
-                    let (text, leave) = stage.presses.another(stage.place, stage.run).await;
+                Request::Leave(signal) => return Ok(Some(End::Left(signal))),
+                Request::Stop => {
+                    let (text, leave) = stage.presses.another(stage.session, stage.run).await;
                     style::note(&text);
                     if leave {
                         return Ok(Some(End::Left(2)));
@@ -114,13 +109,12 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>) -> Result<Option<End
     }
 }
 
-/// Whether the pod is gone, and its log with it.
+/// Whether the pod and its log were deleted.
 fn is_gone(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.is_not_found())
 }
 
-/// All that a pod has printed until now; nothing for whoever may not see it. A node takes a moment to know of a
-/// container that it has started: until then, it is an error.
+/// The pod's output so far, or nothing if the user may not read it. It is an error until the node knows the container.
 pub async fn until_now(pods: &Api<Pod>, pod: &str) -> Result<Vec<u8>, kube::Error> {
     let mut bytes = Vec::new();
     match read(pods, pod, false, &mut bytes).await {
@@ -132,11 +126,10 @@ pub async fn until_now(pods: &Api<Pod>, pod: &str) -> Result<Vec<u8>, kube::Erro
     Ok(bytes)
 }
 
-/// All that a pod has printed whose run is over. Its container may have words on their way to the log until it has
-/// ended; if that takes too long, it is what came until then.
+/// The complete output of a pod whose run has finished. Waits for the container to end, at most [`LOG_END_TIMEOUT`].
 pub async fn complete(pods: &Api<Pod>, pod: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    match tokio::time::timeout(LAST_WORDS, read(pods, pod, true, &mut bytes)).await {
+    match tokio::time::timeout(LOG_END_TIMEOUT, read(pods, pod, true, &mut bytes)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "the end of the log cannot be read"),
         Err(_) => tracing::debug!("the log has no end yet"),
@@ -160,7 +153,7 @@ fn print(bytes: &[u8], printed: &mut usize) -> Result<()> {
     *printed += position::count(bytes);
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        // The reader has seen enough; the run goes on.
+        // The reader has closed the pipe; the run continues.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         result => Ok(result?),
     }

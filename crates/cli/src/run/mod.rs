@@ -1,4 +1,4 @@
-//! The run commands: terraform's own words, carried out in the cluster, with the output here.
+//! The run commands: terraform commands that run in the cluster, with their output here.
 
 mod attach;
 mod ending;
@@ -27,39 +27,39 @@ pub use keys::size as screen_size;
 use crate::connect::Connection;
 use crate::workspace::WorkspaceArg;
 
-/// The arguments of a run command.
+/// The flags of a run command.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct RunArgs {
     #[command(flatten)]
     pub connection: Connection,
     #[command(flatten)]
     pub workspace: WorkspaceArg,
-    /// Print the run's name and leave it to itself
+    /// Print the name of the run and do not wait for it
     #[arg(long, env = "KNOLL_DETACH")]
     pub detach: bool,
-    /// What terraform's command of this name takes, as terraform takes it
+    /// Arguments of the terraform command
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "TERRAFORM ARGUMENTS")]
     pub args: Vec<String>,
 }
 
-/// The arguments of a run command that changes infrastructure.
+/// The flags of a run command that changes infrastructure.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ChangeArgs {
-    /// Who decides on the plan [default: `auto` with -auto-approve, else `prompt`]
-    #[arg(long, env = "KNOLL_APPROVAL", value_name = "WHO", value_enum)]
+    /// How the plan is approved [default: `auto` with -auto-approve, otherwise `prompt`]
+    #[arg(long, env = "KNOLL_APPROVAL", value_name = "MODE", value_enum)]
     pub approval: Option<ApprovalFlag>,
     #[command(flatten)]
     pub run: RunArgs,
 }
 
-/// Who decides on a plan.
+/// The values of `--approval`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ApprovalFlag {
-    /// Terraform asks here
+    /// Terraform asks in this terminal
     Prompt,
-    /// Nobody: the plan is applied at once
+    /// The plan is applied without approval
     Auto,
-    /// Whoever may: the plan waits for `knoll approve`
+    /// The plan waits for `knoll approve`
     Manual,
 }
 
@@ -73,7 +73,7 @@ impl From<ApprovalFlag> for RunApproval {
     }
 }
 
-/// Carries out terraform's command `words` in the cluster.
+/// Runs the terraform command `words` in the cluster.
 pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, outer: &Connection) -> Result<ExitCode> {
     start::run(words, args, approval, outer).await
 }

@@ -1,22 +1,22 @@
-//! How far into a pod's output we are, counted without any `\r`.
+//! Positions in a pod's output, counted without any `\r`.
 //!
-//! A terminal puts a `\r` before each `\n`, one terminal behind another puts two there, and a container runtime may take
-//! one away on the way to the log. What is left is the same in a stream and in the log.
+//! A terminal inserts a `\r` before each `
+//! `, two terminals in a row insert two, and a container runtime may drop one on the way to the log. The other bytes
+//! are the same in a stream and in the log.
 
 const RETURN: u8 = b'\r';
 const LINE_END: u8 = b'\n';
 
-/// The bytes that count.
+/// The bytes without `\r`.
 pub fn plain(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().copied().filter(|byte| *byte != RETURN).collect()
 }
 
-/// How many bytes count.
 pub fn count(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte != RETURN).count()
 }
 
-/// What is behind the first bytes of this count.
+/// The bytes after the first `count` ones.
 pub fn behind(bytes: &[u8], count: usize) -> &[u8] {
     let counted = bytes.iter().enumerate().filter(|(_, byte)| **byte != RETURN).map(|(at, _)| at);
     match count.checked_sub(1) {
@@ -25,7 +25,7 @@ pub fn behind(bytes: &[u8], count: usize) -> &[u8] {
     }
 }
 
-/// A part of a log for a terminal that does not go back to the left by itself.
+/// Converts a log for a terminal in raw mode, which does not return the cursor by itself.
 pub fn for_terminal(log: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(log.len());
     for byte in log {
@@ -41,7 +41,7 @@ pub fn for_terminal(log: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A stream, the same in a log, and as many bytes of the stream as were seen: what is left of the log.
+    /// `seen` bytes of the stream were printed; `expect` is the rest of the log.
     #[track_caller]
     fn check(stream: &str, log: &str, seen: usize, expect: &str) {
         assert_eq!(plain(stream.as_bytes()), plain(log.as_bytes()));

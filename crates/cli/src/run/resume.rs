@@ -1,4 +1,4 @@
-//! `knoll attach`: comes back to a run.
+//! `knoll attach`: attaches to a run.
 
 use std::process::ExitCode;
 
@@ -9,12 +9,12 @@ use kube::ResourceExt;
 
 use super::follow::{self, Outcome};
 use crate::connect::Connection;
-use crate::workspace::Place;
+use crate::workspace::Session;
 use crate::{output, runs};
 
 /// The arguments of `knoll attach`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct AttachArgs {
     #[command(flatten)]
     connection: Connection,
     /// The run
@@ -22,19 +22,19 @@ pub struct Args {
     run: String,
 }
 
-/// Prints what the run has printed, and goes on from there.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let run: Run = runs::get(&place, &args.run).await?;
+/// Prints the run's output from the beginning, and follows it.
+pub async fn run(args: AttachArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let run: Run = runs::get(&session, &args.run).await?;
     let name = run.name_any();
     if run.status.as_ref().is_some_and(|status| status.phase.is_finished()) {
-        // Its pods may be gone; what they printed is kept.
-        let log = logs::read(&place.cluster.client, &place.namespace, &name, Range::WHOLE).await;
+        // The pods of a finished run may be deleted; its log is stored.
+        let log = logs::read(&session.cluster.client, &session.namespace, &name, Range::WHOLE).await;
         if let Some(log) = log.ok().filter(|log| !log.is_empty()) {
             output::print(&String::from_utf8_lossy(&log))?;
             return Ok(follow::exit(&Outcome::Ended(Box::new(run)), &name));
         }
     }
-    let outcome = follow::follow(&place, run).await?;
+    let outcome = follow::follow(&session, run).await?;
     Ok(follow::exit(&outcome, &name))
 }

@@ -1,4 +1,4 @@
-//! From terraform's words to a Run.
+//! Converts a terraform command line to a Run's spec.
 
 use std::path::PathBuf;
 
@@ -7,18 +7,18 @@ use knoll_api::run::{Operation, RunApproval, RunSpec};
 
 use super::ApprovalFlag;
 
-/// What decides about the Run, beside the words.
+/// What the spec depends on beside the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
-    /// Whether a person sits at a terminal, and stays.
+    /// Whether the user is at a terminal and follows the run.
     pub attended: bool,
-    /// Whether that person wants no colours.
+    /// Whether the output is printed without colours.
     pub no_color: bool,
-    /// What `--approval` says.
+    /// The value of `--approval`.
     pub approval: Option<ApprovalFlag>,
 }
 
-/// Makes the Run of `terraform WORDS ARGS`, without its source.
+/// The spec of `terraform WORDS ARGS`, without its source.
 pub fn spec(workspace: &str, words: &str, args: Vec<String>, now: Situation) -> Result<RunSpec> {
     let operation = match words {
         "plan" => Operation::Plan,
@@ -35,7 +35,7 @@ pub fn spec(workspace: &str, words: &str, args: Vec<String>, now: Situation) -> 
         && let Some(file) = plan_file(&args)
     {
         bail!(
-            "`knoll {words}` takes no plan file, such as `{file}`: plans stay in the cluster\n  \
+            "`knoll {words}` does not accept a plan file such as `{file}`: plans are stored in the cluster\n  \
              `knoll apply --approval manual` plans, and `knoll approve` applies exactly that plan"
         );
     }
@@ -43,9 +43,9 @@ pub fn spec(workspace: &str, words: &str, args: Vec<String>, now: Situation) -> 
     let approval = if changes { approval(words, &args, now)? } else { RunApproval::Auto };
     let mut args = args;
     if now.no_color && words != "sh" && !args.iter().any(|arg| is_flag(arg, "no-color")) {
-        // `terraform providers` has commands of its own, which come first.
-        let place = if words == "providers" { args.len() } else { 0 };
-        args.insert(place, "-no-color".to_owned());
+        // `terraform providers` has subcommands, which come first.
+        let index = if words == "providers" { args.len() } else { 0 };
+        args.insert(index, "-no-color".to_owned());
     }
     Ok(RunSpec {
         workspace: workspace.to_owned(),
@@ -58,13 +58,13 @@ pub fn spec(workspace: &str, words: &str, args: Vec<String>, now: Situation) -> 
     })
 }
 
-/// Whether keys that would stop a run belong to the program that runs there.
+/// Whether Ctrl-C belongs to the program in the pod.
 #[must_use]
 pub fn is_interactive(spec: &RunSpec) -> bool {
     matches!(spec.command.as_deref(), Some("console" | "sh"))
 }
 
-/// The files that `-var-file` names.
+/// The files named by `-var-file`.
 #[must_use]
 pub fn variable_files(args: &[String]) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -79,7 +79,7 @@ pub fn variable_files(args: &[String]) -> Vec<PathBuf> {
     files
 }
 
-/// The first word that is neither a flag nor a flag's value.
+/// The first argument that is neither a flag nor a flag's value.
 fn plan_file(args: &[String]) -> Option<&String> {
     const WITH_VALUES: [&str; 14] = [
         "var",
@@ -112,10 +112,10 @@ fn approval(words: &str, args: &[String], now: Situation) -> Result<RunApproval>
     let auto = args.iter().any(|arg| matches!(flag(arg), Some(("auto-approve", None | Some("true")))));
     match (now.approval, auto) {
         (Some(ApprovalFlag::Manual | ApprovalFlag::Prompt), true) => {
-            bail!("`-auto-approve` and `--approval` contradict each other; leave one of them out")
+            bail!("`-auto-approve` cannot be used with `--approval`")
         }
         (Some(ApprovalFlag::Prompt) | None, false) if !now.attended => bail!(
-            "`knoll {words}` asks before it changes anything, and there is nobody to ask\n  \
+            "`knoll {words}` asks for approval, and there is no terminal\n  \
              add `-auto-approve`, or `--approval manual` to let somebody decide with `knoll approve`"
         ),
         (Some(chosen), _) => Ok(chosen.into()),
@@ -126,10 +126,10 @@ fn approval(words: &str, args: &[String], now: Situation) -> Result<RunApproval>
 
 fn refusal(words: &str, flag: &str) -> String {
     if flag.ends_with("chdir") {
-        return format!("`{flag}` goes before the command: `knoll -chdir=DIR {words}`");
+        return format!("`{flag}` must come before the command: `knoll -chdir=DIR {words}`");
     }
     format!(
-        "`knoll {words}` takes no `{flag}`: the plan stays in the cluster\n  \
+        "`knoll {words}` does not accept `{flag}`: the plan is stored in the cluster\n  \
          `knoll apply --approval manual` plans, and `knoll approve` applies exactly that plan"
     )
 }
@@ -138,7 +138,7 @@ fn is_flag(arg: &str, name: &str) -> bool {
     flag(arg).is_some_and(|(found, _)| found == name)
 }
 
-/// The name and the value of a flag, which terraform takes with one dash or two.
+/// The name and the value of a flag. Terraform accepts one dash or two.
 fn flag(arg: &str) -> Option<(&str, Option<&str>)> {
     let name = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')).filter(|name| !name.is_empty())?;
     Some(name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value))))
@@ -182,8 +182,8 @@ mod tests {
             ("-auto-approve", HERE, Ok(RunApproval::Auto)),
             ("--auto-approve=true", AWAY, Ok(RunApproval::Auto)),
             ("", manual(AWAY), Ok(RunApproval::Manual)),
-            ("", AWAY, Err("nobody to ask")),
-            ("-auto-approve=false", AWAY, Err("nobody to ask")),
+            ("", AWAY, Err("no terminal")),
+            ("-auto-approve=false", AWAY, Err("no terminal")),
             ("-auto-approve", manual(HERE), Err("contradict")),
         ];
         for (args, now, expect) in rows {

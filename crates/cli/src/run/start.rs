@@ -1,4 +1,4 @@
-//! Starts a run with the files of the current folder, and stays with it.
+//! Starts a run with the files of the current directory, and follows it.
 
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
@@ -18,29 +18,29 @@ use super::follow::{self, Outcome};
 use super::spec::{self, Situation};
 use super::{ApprovalFlag, RunArgs, keys, lock_file};
 use crate::connect::{Connection, Explain};
-use crate::workspace::Place;
+use crate::workspace::Session;
 use crate::{output, style};
 
-/// The part of a run's name that says whose it is; Kubernetes adds five letters.
+/// The maximum length of a Run's name prefix. Kubernetes appends five characters.
 const LONGEST_NAME: usize = 50;
 
 /// See [`super::run`].
 pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, outer: &Connection) -> Result<ExitCode> {
     let attended = keys::is_attended() && !args.detach;
-    // Terraform colours what it prints, whether somebody sees it or not.
+    // Terraform in the pod prints colours regardless of this terminal.
     let no_color = !style::stdout_is_coloured();
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let workspace = place.workspace_name(&args.workspace)?;
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let workspace = session.workspace_name(&args.workspace)?;
     let mut spec = spec::spec(&workspace, words, args.args, Situation { attended, no_color, approval })?;
-    let bundle = bundle(&place, words, &spec)?;
+    let bundle = bundle(&session, words, &spec)?;
     warn_of_variables();
-    // A workspace that is not there would let the run wait for ever.
-    place.workspace(&workspace).await?;
+    // Without this check, a run of a missing Workspace would wait forever.
+    session.workspace(&workspace).await?;
     if let Some(bundle) = bundle {
-        upload(&place, &bundle).await?;
+        upload(&session, &bundle).await?;
         spec.source = Some(Source::bundle(bundle.digest));
     }
-    let run = create(&place, words, spec).await?;
+    let run = create(&session, words, spec).await?;
     let name = run.name_any();
     if args.detach {
         output::print(&format!("{name}\n"))?;
@@ -49,39 +49,39 @@ pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, out
     if std::io::stderr().is_terminal() {
         style::quiet(&format!("knoll: run `{name}` in workspace `{workspace}`"));
     }
-    let outcome = follow::follow(&place, run).await?;
+    let outcome = follow::follow(&session, run).await?;
     let exit = follow::exit(&outcome, &name);
     if let (Outcome::Ended(_), "init") = (&outcome, words)
         && exit == ExitCode::SUCCESS
     {
-        lock_file::fetch(&place, &workspace).await?;
+        lock_file::fetch(&session, &workspace).await?;
     }
     Ok(exit)
 }
 
-/// Packs the module of the current folder; a command can do without one.
-fn bundle(place: &Place, words: &str, spec: &RunSpec) -> Result<Option<Bundle>> {
-    if !module::has_configuration(&place.folder) {
+/// Packs the module of the current directory. Some commands need none.
+fn bundle(session: &Session, words: &str, spec: &RunSpec) -> Result<Option<Bundle>> {
+    if !module::has_configuration(&session.folder) {
         if spec.operation == Operation::Command {
             return Ok(None);
         }
         bail!(
-            "there is no terraform configuration in `{}`\n  change into the folder of a module, and `knoll {words}` again",
-            place.folder.display()
+            "no terraform configuration found in `{}`\n  run `knoll {words}` in the directory of a module",
+            session.folder.display()
         );
     }
-    let mut module = module::collect(&place.folder, None, &spec::variable_files(&spec.args))?;
+    let mut module = module::collect(&session.folder, None, &spec::variable_files(&spec.args))?;
     if let Some(input) = input(words, spec)? {
         module.files.insert(INPUT_FILE.to_owned(), File::Plain { content: input, executable: false });
     }
     for link in &module.left_out {
-        style::note(&format!("the link `{}` leads out of the module, and is left out", link.display()));
+        style::note(&format!("ignoring the symlink `{}`: its target is outside of the module", link.display()));
     }
-    let bundle = knoll_bundle::pack_at(&module.files, &module.path).context("cannot make a bundle of this folder")?;
+    let bundle = knoll_bundle::pack_at(&module.files, &module.path).context("cannot bundle this directory")?;
     Ok(Some(bundle))
 }
 
-/// What is piped into a console or a shell, to be read over there.
+/// The standard input of `console` or `sh`, if it is piped.
 fn input(words: &str, spec: &RunSpec) -> Result<Option<Vec<u8>>> {
     let reads = words == "console" || (words == "sh" && spec.args.is_empty());
     if !reads || std::io::stdin().is_terminal() {
@@ -92,29 +92,29 @@ fn input(words: &str, spec: &RunSpec) -> Result<Option<Vec<u8>>> {
     Ok(Some(input).filter(|input| !input.is_empty()))
 }
 
-/// Uploads the bundle, unless the cluster has it.
-async fn upload(place: &Place, bundle: &Bundle) -> Result<()> {
+/// Uploads the bundle, unless the cluster already has it.
+async fn upload(session: &Session, bundle: &Bundle) -> Result<()> {
     let size = bundle.bytes.len() as u64;
     let bar = ProgressBar::with_draw_target(Some(size), ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("Uploading {wide_bar} {bytes} of {total_bytes}") {
         bar.set_style(style);
     }
     let progress = bar.clone();
-    let stored = knoll_storage::bundles::store_with(&place.cluster.client, &place.namespace, bundle, move |bytes| {
+    let stored = knoll_storage::bundles::store_with(&session.cluster.client, &session.namespace, bundle, move |bytes| {
         progress.inc(bytes)
     });
     let stored = stored.await;
     bar.finish_and_clear();
     match stored {
         Err(knoll_storage::bundles::StoreError::Api(error)) => {
-            Err(error).explain(&place.cluster, "cannot upload the files of this folder")
+            Err(error).explain(&session.cluster, "cannot upload the files of this directory")
         }
         result => Ok(result?),
     }
 }
 
-/// Creates a run of `spec`, named after `words`.
-pub async fn create(place: &Place, words: &str, spec: RunSpec) -> Result<Run> {
+/// Creates a Run of `spec`, named after `words`.
+pub async fn create(session: &Session, words: &str, spec: RunSpec) -> Result<Run> {
     let verb: String = words.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let mut prefix = format!("{}-{verb}", spec.workspace);
     prefix.truncate(LONGEST_NAME);
@@ -128,10 +128,10 @@ pub async fn create(place: &Place, words: &str, spec: RunSpec) -> Result<Run> {
         status: None,
     };
     let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
-    place.api::<Run>().create(&params, &run).await.explain(&place.cluster, "cannot start the run")
+    session.api::<Run>().create(&params, &run).await.explain(&session.cluster, "cannot create the run")
 }
 
-/// Variables of this shell stay in this shell: a Run can be read by others.
+/// Warns that `TF_VAR_*` variables of this shell are not sent to the cluster, where others could read them in the Run.
 fn warn_of_variables() {
     let names: Vec<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
@@ -141,7 +141,7 @@ fn warn_of_variables() {
         let others = names.len() - 1;
         let others = if others == 0 { String::new() } else { format!(" and {others} more") };
         style::note(&format!(
-            "`{first}`{others} of your environment stays here; use -var, a .tfvars file or `knoll workspace edit`"
+            "`{first}`{others} of your environment is not passed to the run; use -var, a .tfvars file or `knoll workspace edit`"
         ));
     }
 }

@@ -1,4 +1,4 @@
-//! Stopping a run: gently first, hard when that is asked for, and leaving it alone.
+//! Cancels a run: gracefully first, then by force. A third Ctrl-C leaves the run alone.
 
 use anyhow::Result;
 use knoll_api::Run;
@@ -7,27 +7,26 @@ use kube::api::{Patch, PatchParams};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::connect::Explain;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
-/// Asks for the run to be stopped.
-pub async fn cancel(place: &Place, run: &str, hard: bool) -> Result<()> {
+/// Requests the cancellation of a run.
+pub async fn cancel(session: &Session, run: &str, hard: bool) -> Result<()> {
     let value = if hard { cancel::NOW } else { cancel::GENTLY };
     let patch = serde_json::json!({"metadata": {"annotations": {annotation::CANCEL: value}}});
-    let patched = place.api::<Run>().patch(run, &PatchParams::default(), &Patch::Merge(&patch)).await;
-    patched.explain(&place.cluster, &format!("cannot cancel the run `{run}`"))?;
+    let patched = session.api::<Run>().patch(run, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    patched.explain(&session.cluster, &format!("cannot cancel run `{run}`"))?;
     Ok(())
 }
 
-/// What the user wants of a run that is under way.
+/// A request of the user during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Ctrl-C: stop it.
+pub enum Request {
+    /// Ctrl-C: cancel the run.
     Stop,
-    /// The terminal is closed, or somebody ends this process: leave it alone.
+    /// The terminal was closed, or this process was terminated: leave the run alone.
     Leave(i32),
 }
 
-/// The signals that tell.
 pub struct Signals {
     interrupt: Signal,
     hangup: Signal,
@@ -35,7 +34,6 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on.
     pub fn listen() -> std::io::Result<Self> {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
@@ -44,36 +42,36 @@ impl Signals {
         })
     }
 
-    /// The next wish.
-    pub async fn next(&mut self) -> Wish {
+    pub async fn next(&mut self) -> Request {
         tokio::select! {
-            _ = self.interrupt.recv() => Wish::Stop,
-            _ = self.hangup.recv() => Wish::Leave(1),
-            _ = self.terminate.recv() => Wish::Leave(15),
+            _ = self.interrupt.recv() => Request::Stop,
+            _ = self.hangup.recv() => Request::Leave(1),
+            _ = self.terminate.recv() => Request::Leave(15),
         }
     }
 }
 
-/// How often Ctrl-C was pressed, and what that means.
+/// Counts how often Ctrl-C was pressed.
 #[derive(Debug, Default)]
 pub struct Presses(u8);
 
 impl Presses {
-    /// One more: cancels gently, then hard, then leaves. Returns what to say, and whether to leave.
-    pub async fn another(&mut self, place: &Place, run: &str) -> (String, bool) {
+    /// Handles one more Ctrl-C: cancels gracefully, then by force, then leaves. Returns a message, and whether to
+    /// leave.
+    pub async fn another(&mut self, session: &Session, run: &str) -> (String, bool) {
         self.0 = self.0.saturating_add(1);
         let hard = match self.0 {
             1 => false,
             2 => true,
-            _ => return (format!("left the run `{run}` alone; `knoll attach {run}` comes back to it"), true),
+            _ => return (format!("detached from run `{run}`; `knoll attach {run}` attaches to it again"), true),
         };
-        let said = match (cancel(place, run, hard).await, hard) {
+        let message = match (cancel(session, run, hard).await, hard) {
             (Err(error), _) => format!("{error:#}"),
             (Ok(()), false) => {
-                "cancelling: terraform finishes what is under way; Ctrl-C again stops it hard".to_owned()
+                "cancelling: terraform finishes the operation in progress; press Ctrl-C again to kill it".to_owned()
             }
-            (Ok(()), true) => "stopping hard; Ctrl-C once more leaves the run alone".to_owned(),
+            (Ok(()), true) => "killing terraform; press Ctrl-C once more to detach".to_owned(),
         };
-        (said, false)
+        (message, false)
     }
 }

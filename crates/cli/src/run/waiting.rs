@@ -1,4 +1,4 @@
-//! Why a run does not print anything yet. Pure.
+//! Explains why a run has no output yet. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
@@ -7,10 +7,10 @@ use knoll_api::run::{Run, RunPhase};
 use knoll_api::workspace::Workspace;
 use kube::ResourceExt;
 
-/// How many seconds a run may go without any news before something is wrong.
+/// After this many seconds without a status, the operator is probably not running.
 const UNUSUAL: i64 = 5;
 
-/// A sentence for the live line; empty when there is nothing to wait for.
+/// A sentence for the status line, or an empty one when the run is not waiting.
 pub fn why(run: &Run, workspace: Option<&Workspace>, pod: Option<&Pod>, events: &[Event], now: Timestamp) -> String {
     let status = run.status.clone().unwrap_or_default();
     let name = run.name_any();
@@ -19,8 +19,8 @@ pub fn why(run: &Run, workspace: Option<&Workspace>, pod: Option<&Pod>, events: 
     match status.phase {
         RunPhase::Pending if message.is_empty() => {
             let since = run.creation_timestamp().map_or(0, |time| now.as_second() - time.0.as_second());
-            let doubt = if since > UNUSUAL { "; is the operator running?" } else { "" };
-            format!("{name}: waits to be taken up{doubt}")
+            let doubt = if since > UNUSUAL { "; is it running?" } else { "" };
+            format!("{name}: waiting for the operator{doubt}")
         }
         RunPhase::Pending => format!("{name}: {message}"),
         RunPhase::Queued => queued(run, workspace, message),
@@ -28,7 +28,7 @@ pub fn why(run: &Run, workspace: Option<&Workspace>, pod: Option<&Pod>, events: 
             Some(what) => format!("{name}: {what}"),
             None => format!("{name}: starting"),
         },
-        RunPhase::Review => format!("{name}: waits for a decision: knoll approve {name}, or knoll discard {name}"),
+        RunPhase::Review => format!("{name}: waiting for a decision: knoll approve {name}, or knoll discard {name}"),
         RunPhase::Running | RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled | RunPhase::Discarded => {
             String::new()
         }
@@ -40,24 +40,24 @@ fn queued(run: &Run, workspace: Option<&Workspace>, message: &str) -> String {
     let Some(status) = workspace.and_then(|workspace| workspace.status.as_ref()) else {
         return format!("{name}: {message}");
     };
-    let place = status.queue.iter().position(|queued| *queued == name);
-    let ahead = match place {
+    let index = status.queue.iter().position(|queued| *queued == name);
+    let ahead = match index {
         Some(0) | None => status.active.clone(),
-        Some(place) => status.queue.get(place - 1).cloned(),
+        Some(index) => status.queue.get(index - 1).cloned(),
     };
-    let place =
-        place.map_or_else(|| "waits for its turn".to_owned(), |place| format!("number {} in the queue", place + 1));
+    let position =
+        index.map_or_else(|| "waiting in the queue".to_owned(), |index| format!("position {} in the queue", index + 1));
     let holder = status.active.as_deref();
     match ahead {
         Some(ahead) if Some(ahead.as_str()) == holder => {
-            format!("{name}: {place} of `{}`; `{ahead}` is at work", run.spec.workspace)
+            format!("{name}: {position} of `{}`; `{ahead}` is running", run.spec.workspace)
         }
         Some(ahead) => format!(
-            "{name}: {place} of `{}`, behind `{ahead}`; `{}` is at work",
+            "{name}: {position} of `{}`, behind `{ahead}`; `{}` is running",
             run.spec.workspace,
             holder.unwrap_or("nobody")
         ),
-        None => format!("{name}: {place} of `{}`", run.spec.workspace),
+        None => format!("{name}: {position} of `{}`", run.spec.workspace),
     }
 }
 
@@ -70,8 +70,8 @@ fn starting(pod: &Pod, events: &[Event]) -> String {
         .find(|condition| condition.type_ == "PodScheduled" && condition.status != "True");
     if let Some(condition) = unplaced {
         return match &condition.message {
-            Some(message) => format!("waits for a node: {message}"),
-            None => "waits for a node".to_owned(),
+            Some(message) => format!("waiting for a node: {message}"),
+            None => "waiting for a node".to_owned(),
         };
     }
     let containers =
@@ -81,12 +81,12 @@ fn starting(pod: &Pod, events: &[Event]) -> String {
         let reason =
             waiting.reason.as_deref().filter(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
         let detail = waiting.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
-        Some(format!("the image `{}` of its pod is not there yet ({reason}{detail})", container.image))
+        Some(format!("waiting for the image `{}` ({reason}{detail})", container.image))
     });
     if let Some(trouble) = troubled {
         return trouble;
     }
-    // The kubelet tells of a pull only in events.
+    // The kubelet reports an image pull only in events.
     let last = events
         .iter()
         .max_by_key(|event| event.metadata.resource_version.as_deref().and_then(|v| v.parse::<u64>().ok()));
@@ -94,7 +94,7 @@ fn starting(pod: &Pod, events: &[Event]) -> String {
         return event.message.clone().map_or_else(|| "pulling the image".to_owned(), |text| lower(&text));
     }
     let running = |container: &ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
-    if containers().any(running) { "the runner starts".to_owned() } else { "starting".to_owned() }
+    if containers().any(running) { "the runner is starting".to_owned() } else { "starting".to_owned() }
 }
 
 fn lower(text: &str) -> String {
@@ -140,10 +140,10 @@ mod tests {
             first,
             Value::Null,
             json!([]),
-            "net-apply-2: number 1 in the queue of `net`; `a` is at work",
+            "net-apply-2: position 1 in the queue of `net`; `a` is running",
         );
         let second = workspace(json!({"active": "a", "queue": ["b", "net-apply-2"]}));
-        let expect = "net-apply-2: number 2 in the queue of `net`, behind `b`; `a` is at work";
+        let expect = "net-apply-2: position 2 in the queue of `net`, behind `b`; `a` is running";
         check(queued, second, Value::Null, json!([]), expect);
     }
 
@@ -159,7 +159,7 @@ mod tests {
                     json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]}),
                 ),
                 json!([]),
-                "waits for a node: 0/3 nodes are available",
+                "waiting for a node: 0/3 nodes are available",
             ),
             (
                 pod(
@@ -167,7 +167,7 @@ mod tests {
                     "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]}),
                 ),
                 json!([]),
-                "the image `tf:9` of its pod is not there yet (ImagePullBackOff: no such image)",
+                "waiting for the image `tf:9` (ImagePullBackOff: no such image)",
             ),
             (
                 pod(json!({})),
@@ -186,8 +186,8 @@ mod tests {
         let mut run = run(Value::Null);
         run.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
         let at = |second| why(&run, None, None, &[], Timestamp::from_second(second).unwrap());
-        assert_eq!(at(1), "net-apply-2: waits to be taken up");
-        assert_eq!(at(9), "net-apply-2: waits to be taken up; is the operator running?");
+        assert_eq!(at(1), "net-apply-2: waiting for the operator");
+        assert_eq!(at(9), "net-apply-2: waiting for the operator; is it running?");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Watches one Run from the background, through lost connections.
+//! Watches one Run in the background, and reconnects when the connection is lost.
 
 use std::sync::Arc;
 
@@ -11,19 +11,18 @@ use kube::runtime::watcher::watch_object;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The newest picture of a Run.
+/// The latest state of a watched Run.
 pub struct Watched {
-    picture: watch::Receiver<Seen>,
+    picture: watch::Receiver<Observed>,
     _task: AbortOnDropHandle<()>,
 }
 
-/// What was seen last.
+/// The last observation.
 #[derive(Clone, Debug)]
-pub enum Seen {
-    /// The Run.
+pub enum Observed {
     Run(Arc<Run>),
-    /// Somebody deleted it before it had ended.
-    Gone,
+    /// The Run was deleted before it had finished.
+    Deleted,
 }
 
 fn is_over(run: &Run) -> bool {
@@ -31,26 +30,26 @@ fn is_over(run: &Run) -> bool {
 }
 
 impl Watched {
-    /// Watches from `run` on.
+    /// Starts to watch, beginning with `run`.
     pub fn start(api: Api<Run>, run: Run) -> Self {
         let name = run.metadata.name.clone().unwrap_or_default();
         let uid = run.metadata.uid.clone();
-        let (tell, picture) = watch::channel(Seen::Run(Arc::new(run)));
+        let (sender, picture) = watch::channel(Observed::Run(Arc::new(run)));
         let task = tokio::spawn(async move {
             let mut stream = watch_object(api, &name).default_backoff().boxed();
             while let Some(event) = stream.next().await {
                 let seen = match event {
-                    Ok(Some(run)) if run.metadata.uid == uid => Seen::Run(Arc::new(run)),
-                    // Another one of the same name is not ours.
-                    Ok(_) => Seen::Gone,
+                    Ok(Some(run)) if run.metadata.uid == uid => Observed::Run(Arc::new(run)),
+                    // A Run of the same name with another UID is a new one.
+                    Ok(_) => Observed::Deleted,
                     Err(error) => {
                         tracing::debug!(%error, "the run cannot be watched");
                         continue;
                     }
                 };
-                // How it ended is told, even if it went right after that.
-                let over = matches!(&*tell.borrow(), Seen::Run(run) if is_over(run));
-                if over && matches!(seen, Seen::Gone) || tell.send(seen).is_err() {
+                // The final status is kept, even if the Run was deleted right after it.
+                let over = matches!(&*sender.borrow(), Observed::Run(run) if is_over(run));
+                if over && matches!(seen, Observed::Deleted) || sender.send(seen).is_err() {
                     return;
                 }
             }
@@ -58,49 +57,48 @@ impl Watched {
         Watched { picture, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// What was seen last.
-    pub fn now(&mut self) -> Seen {
+    pub fn now(&mut self) -> Observed {
         self.picture.borrow_and_update().clone()
     }
 
-    /// Resolves when there is something new to see.
+    /// Resolves when there is a new observation.
     pub async fn changed(&mut self) {
         if self.picture.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Resolves when `wanted` holds for what is seen.
-    pub async fn until(&mut self, wanted: impl Fn(&Seen) -> bool) -> Seen {
+    /// Resolves when the observation satisfies `condition`.
+    pub async fn until(&mut self, condition: impl Fn(&Observed) -> bool) -> Observed {
         loop {
             let now = self.now();
-            if wanted(&now) {
+            if condition(&now) {
                 return now;
             }
             self.changed().await;
         }
     }
 
-    /// Another view of the same Run.
-    pub fn view(&self) -> watch::Receiver<Seen> {
+    /// Another receiver for the same observations.
+    pub fn view(&self) -> watch::Receiver<Observed> {
         self.picture.clone()
     }
 }
 
-impl Seen {
-    /// The status, empty when there is none.
+impl Observed {
+    /// The status, or an empty one.
     pub fn status(&self) -> RunStatus {
         match self {
-            Seen::Run(run) => run.status.clone().unwrap_or_default(),
-            Seen::Gone => RunStatus::default(),
+            Observed::Run(run) => run.status.clone().unwrap_or_default(),
+            Observed::Deleted => RunStatus::default(),
         }
     }
 
     /// Whether the pod of this name has nothing more to do.
     pub fn is_past(&self, pod: &str) -> bool {
         match self {
-            Seen::Gone => true,
-            Seen::Run(_) => {
+            Observed::Deleted => true,
+            Observed::Run(_) => {
                 let status = self.status();
                 let other = status.pod_name.as_deref() != Some(pod);
                 other || status.phase.is_finished() || status.phase == RunPhase::Review

@@ -1,15 +1,15 @@
-//! What a plan would change, in the signs that terraform uses. Pure.
+//! Summarizes a plan with terraform's symbols. Pure.
 
 use std::fmt::Write;
 
 use knoll_api::run::{ChangeAction, PlanSummary};
 use owo_colors::{OwoColorize, Style};
 
-/// One line a resource, and their count.
+/// One line per resource, then the counts.
 pub fn changes(plan: &PlanSummary, colour: bool) -> String {
     let mut out = String::new();
     for change in &plan.resources {
-        let (sign, style, what) = look(change.action);
+        let (sign, style, what) = symbol(change.action);
         let line = format!("{sign:>3} {}", change.address);
         let line = if colour { line.style(style).to_string() } else { line };
         let _ = writeln!(out, "{line} ({what})");
@@ -18,16 +18,16 @@ pub fn changes(plan: &PlanSummary, colour: bool) -> String {
         let _ = writeln!(out, "    and {} more", plan.omitted);
     }
     let _ = if !plan.changes {
-        writeln!(out, "There is nothing to change.")
+        writeln!(out, "No changes.")
     } else if plan.add + plan.change + plan.destroy == 0 && plan.resources.is_empty() {
-        writeln!(out, "Only outputs change.")
+        writeln!(out, "Only output values change.")
     } else {
         writeln!(out, "{} to add, {} to change, {} to destroy.", plan.add, plan.change, plan.destroy)
     };
     out
 }
 
-fn look(action: ChangeAction) -> (&'static str, Style, &'static str) {
+fn symbol(action: ChangeAction) -> (&'static str, Style, &'static str) {
     match action {
         ChangeAction::Create => ("+", Style::new().green(), "create"),
         ChangeAction::Update => ("~", Style::new().yellow(), "change"),
@@ -60,8 +60,8 @@ mod tests {
         };
         let expect = "  + a.b (create)\n-/+ a.c (replace)\n    and 3 more\n2 to add, 0 to change, 1 to destroy.\n";
         assert_eq!(changes(&plan, false), expect);
-        assert_eq!(changes(&PlanSummary::default(), false), "There is nothing to change.\n");
+        assert_eq!(changes(&PlanSummary::default(), false), "No changes.\n");
         let outputs = PlanSummary { changes: true, ..PlanSummary::default() };
-        assert_eq!(changes(&outputs, false), "Only outputs change.\n");
+        assert_eq!(changes(&outputs, false), "Only output values change.\n");
     }
 }

@@ -13,11 +13,11 @@ use super::phase;
 use crate::connect::{Connection, Explain};
 use crate::output::table::{Cell, Table};
 use crate::output::{self, OutputArgs, time};
-use crate::workspace::{Place, WorkspaceArg};
+use crate::workspace::{Session, WorkspaceArg};
 
 /// The arguments of `knoll runs`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct RunListArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -26,63 +26,60 @@ pub struct Args {
     pub select: Select,
 }
 
-/// Which runs are meant.
+/// The flags that select runs.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Select {
     #[command(flatten)]
     workspace: WorkspaceArg,
-    /// Those of every namespace
+    /// List the runs of all namespaces
     #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES")]
     pub all_namespaces: bool,
-    /// Only those that have not ended
+    /// List only runs that have not finished
     #[arg(long, env = "KNOLL_ACTIVE")]
     active: bool,
 }
 
 impl Select {
-    /// The objects to ask for.
-    pub fn api(&self, place: &Place) -> Api<Run> {
-        if self.all_namespaces { Api::all(place.cluster.client.clone()) } else { place.api() }
+    pub fn api(&self, session: &Session) -> Api<Run> {
+        if self.all_namespaces { Api::all(session.cluster.client.clone()) } else { session.api() }
     }
 
-    /// Whether a run is meant.
-    pub fn wants(&self, run: &Run) -> bool {
+    pub fn matches(&self, run: &Run) -> bool {
         let finished = run.status.as_ref().is_some_and(|status| status.phase.is_finished());
         let workspace = self.workspace.workspace.as_ref().is_none_or(|name| *name == run.spec.workspace);
         workspace && !(self.active && finished)
     }
 
-    /// Whether a stack is meant: its workspace has its name.
-    pub fn wants_stack(&self, stack: &Stack) -> bool {
+    /// Whether a Stack is selected. Its Workspace has the same name.
+    pub fn matches_stack(&self, stack: &Stack) -> bool {
         self.workspace.workspace.as_ref().is_none_or(|name| *name == stack.name_any())
     }
 }
 
-/// Lists runs, the newest last.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let list = args.select.api(&place).list(&ListParams::default()).await;
-    let mut list = list.explain(&place.cluster, "cannot list the runs")?.items;
-    list.retain(|run| args.select.wants(run));
+/// Lists runs, newest last.
+pub async fn run(args: RunListArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let list = args.select.api(&session).list(&ListParams::default()).await;
+    let mut list = list.explain(&session.cluster, "cannot list runs")?.items;
+    list.retain(|run| args.select.matches(run));
     sort(&mut list);
     let namespaces = args.select.all_namespaces;
     let nothing = match namespaces {
-        true => "There are no such runs in any namespace.".to_owned(),
-        false => format!("There are no such runs in namespace `{}`; `knoll plan` starts one.", place.namespace),
+        true => "No runs found in any namespace.".to_owned(),
+        false => format!("No runs found in namespace `{}`. Start one with `knoll plan`.", session.namespace),
     };
     output::list(&list, args.output.output, &nothing, |wide| table(&list, namespaces, wide, Timestamp::now()))
 }
 
-/// The newest last: that is where the eye is in a terminal.
+/// Sorts runs, newest last, next to the prompt of the terminal.
 pub fn sort(list: &mut [Run]) {
     list.sort_by_key(|run| {
         let started = run.status.as_ref().and_then(|status| status.started_at.as_ref()).map(|time| time.0);
-        // Creation is told in seconds only, in which several runs may come and go.
+        // Creation times have a resolution of one second, in which several runs may start.
         (run.metadata.creation_timestamp.as_ref().map(|time| time.0), started.is_none(), started, run.name_any())
     });
 }
 
-/// The table of runs.
 pub fn table(list: &[Run], namespaces: bool, wide: bool, now: Timestamp) -> Table {
     let mut head = Vec::new();
     head.extend(namespaces.then_some("NAMESPACE"));
@@ -108,7 +105,7 @@ pub fn table(list: &[Run], namespaces: bool, wide: bool, now: Timestamp) -> Tabl
         if wide {
             let ready =
                 status.conditions.iter().find(|condition| condition.type_ == knoll_api::names::condition::READY);
-            row.push(status.position.map(|place| place.to_string()).unwrap_or_default().into());
+            row.push(status.position.map(|position| position.to_string()).unwrap_or_default().into());
             row.push(status.pod_name.unwrap_or_default().into());
             row.push(ready.map(|ready| first_line(&ready.message)).unwrap_or_default().into());
         }
@@ -117,7 +114,7 @@ pub fn table(list: &[Run], namespaces: bool, wide: bool, now: Timestamp) -> Tabl
     table
 }
 
-/// The words that the run carries out.
+/// The terraform command of a run.
 pub fn command(run: &Run) -> String {
     match run.spec.operation {
         Operation::Command => run.spec.command.clone().unwrap_or_default(),

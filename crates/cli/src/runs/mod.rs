@@ -1,4 +1,4 @@
-//! The commands about runs that are there: list, look, cancel, decide, watch.
+//! Commands on existing runs: list, show, cancel, approve, discard, watch.
 
 pub mod cancel;
 pub mod decide;
@@ -13,19 +13,15 @@ use anyhow::{Result, anyhow};
 use knoll_api::Run;
 
 use crate::connect::Explain;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
-/// A Run, by its name.
-pub async fn get(place: &Place, name: &str) -> Result<Run> {
-    let found = place.api::<Run>().get_opt(name).await;
-    let found = found.explain(&place.cluster, &format!("cannot read the run `{name}`"))?;
+pub async fn get(session: &Session, name: &str) -> Result<Run> {
+    let found = session.api::<Run>().get_opt(name).await;
+    let found = found.explain(&session.cluster, &format!("cannot read run `{name}`"))?;
     if found.is_none() {
-        place.check_installed().await?;
+        session.check_installed().await?;
     }
     found.ok_or_else(|| {
-        anyhow!(
-            "there is no run `{name}` in namespace `{}`\n  `knoll runs` shows those that are there",
-            place.namespace
-        )
+        anyhow!("run `{name}` not found in namespace `{}`\n  list runs with `knoll runs`", session.namespace)
     })
 }

@@ -1,10 +1,9 @@
-//! How a phase looks.
+//! The colours of phases and step states.
 
 use knoll_api::run::{RunPhase, StepState};
 
 use crate::output::table::{Cell, Tone};
 
-/// The phase of a run.
 pub fn cell(phase: RunPhase) -> Cell {
     let tone = match phase {
         RunPhase::Pending | RunPhase::Queued => Tone::Quiet,
@@ -17,7 +16,6 @@ pub fn cell(phase: RunPhase) -> Cell {
     Cell::new(phase.as_str(), tone)
 }
 
-/// The state of a step.
 pub fn step(state: StepState) -> Cell {
     let (text, tone) = match state {
         StepState::Running => ("Running", Tone::Busy),

@@ -1,4 +1,4 @@
-//! The plan of a run in terraform's own words, from its log.
+//! Extracts terraform's rendering of the plan from the log of a run.
 
 use knoll_api::Run;
 use knoll_api::step::StepName;
@@ -6,19 +6,19 @@ use knoll_storage::logs::{self, Range};
 use kube::ResourceExt;
 
 use crate::style;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
-/// What terraform printed when it planned; nothing when that is not kept, or may not be read.
-pub async fn read(place: &Place, run: &Run) -> Option<String> {
+/// The output of the plan step, or none when it is not stored or may not be read.
+pub async fn read(session: &Session, run: &Run) -> Option<String> {
     let range = Range::of_step(run, StepName::Plan)?;
-    let log = logs::read(&place.cluster.client, &place.namespace, &run.name_any(), range).await.ok()?;
+    let log = logs::read(&session.cluster.client, &session.namespace, &run.name_any(), range).await.ok()?;
     let text = String::from_utf8_lossy(&log).replace('\r', "");
     let text = if style::stdout_is_coloured() { text } else { plain(&text) };
     let text = relevant(&text);
     (!text.is_empty()).then(|| format!("{text}\n"))
 }
 
-/// The plan, without how it was made and where it was put.
+/// The plan itself, without refresh messages before it and the saved-plan notice after it.
 fn relevant(text: &str) -> &str {
     let begin = ["Terraform will perform", "OpenTofu will perform"].iter().find_map(|words| text.find(words));
     let text = begin.map_or(text, |at| text[at..].split_once('\n').map_or("", |(_, rest)| rest));
@@ -26,13 +26,13 @@ fn relevant(text: &str) -> &str {
     text[..end].trim_matches('\n').trim_end()
 }
 
-/// Text without terminal sequences.
+/// Removes terminal escape sequences.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         if c == '\u{1b}' {
-            // A sequence ends with its first letter.
+            // An escape sequence ends with its first letter.
             chars.by_ref().find(char::is_ascii_alphabetic);
         } else {
             out.push(c);

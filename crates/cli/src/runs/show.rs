@@ -15,7 +15,7 @@ use crate::connect::Connection;
 use crate::output::table::{Cell, Table};
 use crate::output::{self, OutputArgs, time};
 use crate::style;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll run`.
 #[derive(clap::Args)]
@@ -28,13 +28,13 @@ pub struct RunCommand {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Show a run: its steps, its plan, its end
-    Show(Args),
+    /// Show the steps, the plan and the result of a run
+    Show(RunShowArgs),
 }
 
 /// The arguments of `knoll run show`.
 #[derive(clap::Args)]
-struct Args {
+struct RunShowArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -44,23 +44,22 @@ struct Args {
     run: String,
 }
 
-/// Shows one run.
 pub async fn run(args: RunCommand, outer: &Connection) -> Result<ExitCode> {
     let outer = args.connection.or(outer);
     let Command::Show(args) = args.command;
-    let place = Place::find(&args.connection.or(&outer)).await?;
-    let run = super::get(&place, &args.run).await?;
-    let plan = plan_text::read(&place, &run).await;
-    let comment = comment(&place, &run).await;
+    let session = Session::find(&args.connection.or(&outer)).await?;
+    let run = super::get(&session, &args.run).await?;
+    let plan = plan_text::read(&session, &run).await;
+    let comment = comment(&session, &run).await;
     output::one(&run, args.output.output, |_| {
         text(&run, comment.as_deref().unwrap_or_default(), plan.as_deref(), Timestamp::now())
     })
 }
 
-/// What the person who decided on the run said about it.
-async fn comment(place: &Place, run: &Run) -> Option<String> {
+/// The comment of the Approval that decided the run.
+async fn comment(session: &Session, run: &Run) -> Option<String> {
     let decision = run.status.as_ref()?.decision.as_ref()?;
-    place.api::<Approval>().get_opt(&decision.approval).await.ok()??.spec.comment
+    session.api::<Approval>().get_opt(&decision.approval).await.ok()??.spec.comment
 }
 
 fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -> String {
@@ -112,7 +111,7 @@ fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -> St
     out
 }
 
-/// Further lines of a text stand below its first one.
+/// Indents the lines after the first below the value column.
 fn indented(text: &str) -> String {
     text.lines().collect::<Vec<_>>().join(&format!("\n{:<12}", ""))
 }

@@ -20,31 +20,32 @@ use serde::de::DeserializeOwned;
 use super::list::{self, Select};
 use crate::connect::{Connection, Explain};
 use crate::run::follow;
-use crate::run::stop::{Signals, Wish};
-use crate::workspace::Place;
+use crate::run::stop::{Request, Signals};
+use crate::workspace::Session;
 use crate::{output, stack};
 
-/// How often times are drawn anew.
+/// How often ages are redrawn.
 const TICK: Duration = Duration::from_secs(1);
-/// Changes that come together are drawn together.
+/// Changes within this time are drawn together.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// The arguments of `knoll watch`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct WatchArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     select: Select,
 }
 
-/// Draws the tables until Ctrl-C. Without a terminal, prints a line for each change.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let runs = args.select.api(&place);
-    // What is wrong with the connection is said once, and not retried for ever.
-    runs.list_metadata(&ListParams::default().limit(1)).await.explain(&place.cluster, "cannot watch the runs")?;
-    let stacks = if args.select.all_namespaces { Api::all(place.cluster.client.clone()) } else { place.api::<Stack>() };
+/// Draws the tables until Ctrl-C. Without a terminal, prints a line per change.
+pub async fn run(args: WatchArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let runs = args.select.api(&session);
+    // A connection error is reported once instead of being retried forever.
+    runs.list_metadata(&ListParams::default().limit(1)).await.explain(&session.cluster, "cannot watch runs")?;
+    let stacks =
+        if args.select.all_namespaces { Api::all(session.cluster.client.clone()) } else { session.api::<Stack>() };
     let (mut runs, mut stacks) = (Watched::start(runs), Watched::start(stacks));
     let mut signals = Signals::listen()?;
     let live = io::stdout().is_terminal();
@@ -54,13 +55,13 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     loop {
         tokio::select! {
             changed = runs.next() => {
-                if let Some(run) = changed.filter(|run| !live && args.select.wants(run)) {
+                if let Some(run) = changed.filter(|run| !live && args.select.matches(run)) {
                     line(&run_line(&run))?;
                 }
                 dirty = true;
             }
             changed = stacks.next() => {
-                if let Some(stack) = changed.filter(|stack| !live && args.select.wants_stack(stack)) {
+                if let Some(stack) = changed.filter(|stack| !live && args.select.matches_stack(stack)) {
                     line(&stack_line(&stack))?;
                 }
                 dirty = true;
@@ -73,15 +74,14 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
             wish = signals.next() => {
                 drop(screen);
                 return Ok(match wish {
-                    Wish::Stop => ExitCode::SUCCESS,
-                    Wish::Leave(signal) => follow::code(128 + signal),
+                    Request::Stop => ExitCode::SUCCESS,
+                    Request::Leave(signal) => follow::code(128 + signal),
                 });
             }
         }
     }
 }
 
-/// A kind that goes through phases.
 trait Phased {
     fn phase(&self) -> &'static str;
 }
@@ -98,11 +98,11 @@ impl Phased for Stack {
     }
 }
 
-/// The objects of a kind, as they are now.
+/// The current objects of a kind.
 struct Watched<K: 'static> {
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     objects: BTreeMap<(String, String), K>,
-    /// Whether those are all.
+    /// Whether the initial list is complete.
     listed: bool,
 }
 
@@ -115,7 +115,7 @@ where
         Watched { events, objects: BTreeMap::new(), listed: false }
     }
 
-    /// Takes in the next piece of news; an object that is in another phase than before is returned.
+    /// Applies the next watch event. Returns the object if its phase has changed.
     async fn next(&mut self) -> Option<K> {
         let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
         match self.events.next().await? {
@@ -130,13 +130,12 @@ where
                     return self.objects.get(&key).cloned();
                 }
             }
-            Err(error) => tracing::debug!(%error, "the watch is interrupted"),
+            Err(error) => tracing::debug!(%error, "watch interrupted"),
         }
         None
     }
 }
 
-/// One line of the log of changes.
 fn line(cells: &[String]) -> Result<()> {
     output::print(&format!("{}\n", cells.join("\t")))
 }
@@ -150,7 +149,7 @@ fn stack_line(stack: &Stack) -> [String; 5] {
     ["stack".into(), stack.name_any(), stack.name_any(), last, stack.phase().into()]
 }
 
-/// The terminal, which is given back as it was with the last tables on it.
+/// The terminal. Its previous content is restored on drop, followed by the last tables.
 struct Screen {
     live: bool,
     last: String,
@@ -159,7 +158,7 @@ struct Screen {
 impl Screen {
     fn new(live: bool) -> Self {
         if live {
-            // A screen of its own, without a cursor.
+            // Switches to the alternate screen and hides the cursor.
             let _ = write!(io::stdout(), "\x1b[?1049h\x1b[?25l");
         }
         Screen { live, last: String::new() }
@@ -170,10 +169,10 @@ impl Screen {
             return;
         }
         let (columns, rows) = crate::run::screen_size();
-        let mut runs: Vec<Run> = runs.objects.values().filter(|run| select.wants(run)).cloned().collect();
+        let mut runs: Vec<Run> = runs.objects.values().filter(|run| select.matches(run)).cloned().collect();
         list::sort(&mut runs);
         let mut stacks: Vec<Stack> =
-            stacks.objects.values().filter(|stack| select.wants_stack(stack)).cloned().collect();
+            stacks.objects.values().filter(|stack| select.matches_stack(stack)).cloned().collect();
         let (few, newest) = share(usize::from(rows), stacks.len(), runs.len());
         stacks.truncate(few);
         let (now, columns) = (Timestamp::now(), usize::from(columns));
@@ -185,7 +184,7 @@ impl Screen {
         let newest = &runs[runs.len() - newest..];
         text += &list::table(newest, select.all_namespaces, false, now).at_most(columns).to_string();
         if runs.is_empty() {
-            text += "There are no such runs yet; Ctrl-C leaves.\n";
+            text += "No runs yet; press Ctrl-C to exit.\n";
         }
         let mut out = io::stdout().lock();
         let _ = write!(out, "\x1b[H");
@@ -207,9 +206,9 @@ impl Drop for Screen {
     }
 }
 
-/// How many stacks and how many runs a screen of so many rows shows: half of it each, or what the others leave.
+/// How many stacks and runs fit on the screen: half of it each, or the space the other leaves.
 fn share(rows: usize, stacks: usize, runs: usize) -> (usize, usize) {
-    // The headings, the line between the tables and that of the cursor need room too.
+    // The headings, the line between the tables and the cursor line take space too.
     let room = rows.saturating_sub(if stacks == 0 { 2 } else { 4 }).max(2);
     let shown = stacks.min((room / 2).max(room.saturating_sub(runs)));
     (shown, runs.min(room - shown))

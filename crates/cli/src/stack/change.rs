@@ -13,70 +13,69 @@ use serde_json::{Value, json};
 use super::get;
 use crate::connect::{Connection, Explain};
 use crate::run::follow;
-use crate::workspace::Place;
+use crate::workspace::Session;
 use crate::{runs, style};
 
-/// The arguments of commands that change a Stack.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StackChangeArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Its name
+    /// The name of the stack
     #[arg(add = crate::complete::stacks())]
     name: String,
 }
 
 /// The arguments of `knoll stack apply`.
 #[derive(clap::Args)]
-pub struct ApplyArgs {
+pub struct StackApplyArgs {
     #[command(flatten)]
-    stack: Args,
-    /// Stay until the run has ended, and print what it prints
+    stack: StackChangeArgs,
+    /// Follow the output until the run has finished
     #[arg(long, env = "KNOLL_FOLLOW")]
     follow: bool,
 }
 
-/// Asks for a run of a Stack although nothing has changed.
-pub async fn apply(args: ApplyArgs, outer: &Connection) -> Result<ExitCode> {
-    let ApplyArgs { stack: Args { connection, name }, follow } = args;
-    let place = Place::find(&connection.or(outer)).await?;
+/// Requests a run of a Stack even if its revision is already applied.
+pub async fn apply(args: StackApplyArgs, outer: &Connection) -> Result<ExitCode> {
+    let StackApplyArgs { stack: StackChangeArgs { connection, name }, follow } = args;
+    let session = Session::find(&connection.or(outer)).await?;
     let now = jiff::Timestamp::now().to_string();
     let asked = json!({"metadata": {"annotations": {annotation::RECONCILE: now}}});
-    let stack = change(&place, &name, asked).await?;
-    style::say("Asked", &format!("for a run of stack `{name}`"));
+    let stack = change(&session, &name, asked).await?;
+    style::say("Requested", &format!("a run of stack `{name}`"));
     if stack.spec.suspend {
-        style::hint_aside(&format!("It is suspended; `knoll stack resume {name}` lets it go on."));
+        style::hint_aside(&format!("The stack is suspended; `knoll stack resume {name}` resumes it."));
     } else if follow {
-        let run = runs::get(&place, &next_run(&place, &stack).await?).await?;
+        let run = runs::get(&session, &next_run(&session, &stack).await?).await?;
         let name = run.name_any();
-        return Ok(follow::exit(&follow::follow(&place, run).await?, &name));
+        return Ok(follow::exit(&follow::follow(&session, run).await?, &name));
     } else {
-        style::hint_aside(&format!("`knoll stack show {name}` shows what it is up to."));
+        style::hint_aside(&format!("`knoll stack show {name}` shows its progress."));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for the run that comes after the last one of the Stack; its name.
-async fn next_run(place: &Place, stack: &Stack) -> Result<String> {
+/// Waits for the first run after the current last run, and returns its name.
+async fn next_run(session: &Session, stack: &Stack) -> Result<String> {
     let last = |stack: &Stack| stack.status.as_ref().and_then(|status| status.last_run.clone());
     let (name, before) = (stack.name_any(), last(stack));
     let is_next = |found: Option<&Stack>| found.is_none_or(|found| last(found).is_some() && last(found) != before);
-    let found = await_condition(place.api::<Stack>(), &name, is_next).await;
-    let found = found.with_context(|| format!("cannot wait for the run of stack `{name}`"))?;
-    found.as_ref().and_then(last).with_context(|| format!("the stack `{name}` was deleted"))
+    let found = await_condition(session.api::<Stack>(), &name, is_next).await;
+    let found = found.with_context(|| format!("cannot watch stack `{name}`"))?;
+    found.as_ref().and_then(last).with_context(|| format!("stack `{name}` was deleted"))
 }
 
-/// Lets a Stack start no runs, or go on.
-pub async fn suspend(args: Args, suspend: bool, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    change(&place, &args.name, json!({"spec": {"suspend": suspend}})).await?;
+/// Suspends or resumes a Stack.
+pub async fn suspend(args: StackChangeArgs, suspend: bool, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    change(&session, &args.name, json!({"spec": {"suspend": suspend}})).await?;
     style::say(if suspend { "Suspended" } else { "Resumed" }, &format!("stack `{}`", args.name));
     Ok(ExitCode::SUCCESS)
 }
 
-async fn change(place: &Place, name: &str, patch: Value) -> Result<Stack> {
-    get(place, name).await?;
+async fn change(session: &Session, name: &str, patch: Value) -> Result<Stack> {
+    get(session, name).await?;
     let params = PatchParams { field_manager: Some(field_manager::CLI.to_owned()), ..PatchParams::default() };
-    let changed = place.api::<Stack>().patch(name, &params, &Patch::Merge(patch)).await;
-    changed.explain(&place.cluster, &format!("cannot change the stack `{name}`"))
+    let changed = session.api::<Stack>().patch(name, &params, &Patch::Merge(patch)).await;
+    changed.explain(&session.cluster, &format!("cannot update stack `{name}`"))
 }

@@ -14,25 +14,25 @@ use serde_json::json;
 use crate::connect::{Connection, Explain};
 use crate::output::{self, Format, OutputArgs};
 use crate::style;
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll stack graph`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StackGraphArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// Shows which Stacks wait for which.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let list = place.api::<Stack>().list(&ListParams::default()).await;
-    let list = list.explain(&place.cluster, "cannot list the stacks")?.items;
+/// Prints the dependencies between Stacks.
+pub async fn run(args: StackGraphArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let list = session.api::<Stack>().list(&ListParams::default()).await;
+    let list = list.explain(&session.cluster, "cannot list stacks")?.items;
     match args.output.output {
         Format::Table | Format::Wide if list.is_empty() => {
-            style::hint_aside(&format!("There are no stacks in namespace `{}`.", place.namespace));
+            style::hint_aside(&format!("No stacks found in namespace `{}`.", session.namespace));
         }
         Format::Table | Format::Wide => output::print(&draw(&list))?,
         Format::Name => list.iter().try_for_each(output::name)?,
@@ -41,7 +41,7 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each Stack with those that it needs.
+/// Each Stack with its dependencies.
 fn edges(list: &[Stack]) -> serde_json::Value {
     let node = |stack: &Stack| {
         let phase = stack.status.as_ref().map(|status| status.phase).unwrap_or_default();
@@ -50,8 +50,8 @@ fn edges(list: &[Stack]) -> serde_json::Value {
     json!({"stacks": list.iter().map(node).collect::<Vec<_>>()})
 }
 
-/// Each Stack below one that it needs, first those that need none. One that is drawn already is not drawn with all that
-/// needs it again.
+/// Draws each Stack below its dependencies, beginning with those that have none. The dependents of a Stack are drawn
+/// only the first time it appears.
 fn draw(list: &[Stack]) -> String {
     let names: BTreeMap<String, &Stack> = list.iter().map(|stack| (stack.name_any(), stack)).collect();
     let mut needed_by: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -66,7 +66,7 @@ fn draw(list: &[Stack]) -> String {
     for name in first.chain(missing) {
         picture.below(name, 0);
     }
-    // What is left has no beginning: these wait for each other.
+    // The remaining Stacks form cycles.
     for name in names.keys() {
         if !picture.drawn.contains(name.as_str()) {
             picture.below(name, 0);
@@ -86,7 +86,7 @@ impl<'a> Picture<'a> {
     fn below(&mut self, name: &'a str, depth: usize) {
         let phase = match self.names.get(name) {
             Some(stack) => stack.status.as_ref().map(|status| status.phase).unwrap_or_default().as_str(),
-            None => "not there",
+            None => "not found",
         };
         let again = !self.drawn.insert(name);
         let more = if again && self.needed_by.contains_key(name) { " ..." } else { "" };
@@ -116,7 +116,7 @@ mod tests {
     fn stacks_are_drawn_below_those_that_they_need() {
         let list = [stack("web", &["net", "db"]), stack("net", &[]), stack("db", &["net"]), stack("lone", &["gone"])];
         let expect =
-            "net (Pending)\n  db (Pending)\n    web (Pending)\n  web (Pending)\ngone (not there)\n  lone (Pending)\n";
+            "net (Pending)\n  db (Pending)\n    web (Pending)\n  web (Pending)\ngone (not found)\n  lone (Pending)\n";
         assert_eq!(draw(&list), expect);
     }
 

@@ -12,17 +12,15 @@ use kube::ResourceExt;
 
 use super::short;
 use crate::connect::Connection;
-use crate::output::listing::{self, Args, Listing};
+use crate::output::listing::{self, ListArgs, Listing};
 use crate::output::table::{Cell, Table, Tone};
 use crate::output::time;
 
-/// Lists the Stacks.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+pub async fn run(args: ListArgs, outer: &Connection) -> Result<ExitCode> {
     let rows = |all: &Listing<'_, Stack>| table(all.objects, all.namespaces, all.wide, all.now);
     listing::run(args, outer, "stacks", "kubectl apply", rows).await
 }
 
-/// The table of stacks.
 pub fn table(list: &[Stack], namespaces: bool, wide: bool, now: Timestamp) -> Table {
     let mut head = Vec::new();
     head.extend(namespaces.then_some("NAMESPACE"));
@@ -31,28 +29,28 @@ pub fn table(list: &[Stack], namespaces: bool, wide: bool, now: Timestamp) -> Ta
     let mut table = Table::new(&head);
     for stack in list {
         let status = stack.status.clone().unwrap_or_default();
-        let said = |kind: &str| conditions::find(&status.conditions, kind);
+        let condition_of = |kind: &str| conditions::find(&status.conditions, kind);
         let mut row: Vec<Cell> = Vec::new();
         row.extend(namespaces.then(|| stack.namespace().unwrap_or_default().into()));
         row.extend([
             stack.name_any().into(),
-            said(condition::READY).map_or("Unknown", |ready| ready.status.as_str()).to_owned().into(),
+            condition_of(condition::READY).map_or("Unknown", |ready| ready.status.as_str()).to_owned().into(),
             Cell::new(status.phase.as_str(), tone(status.phase)),
             short(status.revision.as_deref()).into(),
             short(status.pending_revision.as_deref()).into(),
-            said(condition::DRIFTED).map(|drifted| drifted.status.clone()).unwrap_or_default().into(),
+            condition_of(condition::DRIFTED).map(|drifted| drifted.status.clone()).unwrap_or_default().into(),
             status.last_run.clone().unwrap_or_default().into(),
             time::age(stack.metadata.creation_timestamp.as_ref(), now).into(),
         ]);
         if wide {
-            row.push(said(condition::READY).map(|ready| ready.message.clone()).unwrap_or_default().into());
+            row.push(condition_of(condition::READY).map(|ready| ready.message.clone()).unwrap_or_default().into());
         }
         table.row(row);
     }
     table
 }
 
-/// What a phase looks like.
+/// The colour of a phase.
 pub fn tone(phase: StackPhase) -> Tone {
     match phase {
         StackPhase::Pending => Tone::Quiet,

@@ -1,4 +1,4 @@
-//! `knoll stack`: infrastructure that is declared, what it is up to, and how to make it move or hold still.
+//! `knoll stack`: inspects, applies, suspends and resumes Stacks.
 
 mod change;
 mod graph;
@@ -12,11 +12,11 @@ use anyhow::{Result, anyhow};
 use knoll_api::Stack;
 
 use crate::connect::{Connection, Explain};
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll stack`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StackArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(subcommand)]
@@ -25,25 +25,25 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// List the stacks of a namespace
+    /// List stacks
     #[command(visible_alias = "ls")]
-    List(crate::output::listing::Args),
-    /// Show a stack: its revision, its runs, its drift, its outputs
-    Show(show::Args),
-    /// Plan a stack as it is declared now, and change nothing
-    Plan(plan::Args),
-    /// Ask for a run of a stack although nothing has changed
-    Apply(change::ApplyArgs),
-    /// Start no runs of a stack until it is resumed
-    Suspend(change::Args),
-    /// Let a stack go on
-    Resume(change::Args),
-    /// Show which stacks wait for which
-    Graph(graph::Args),
+    List(crate::output::listing::ListArgs),
+    /// Show the revision, the runs, the drift and the outputs of a stack
+    Show(show::StackShowArgs),
+    /// Plan the current revision of a stack without applying it
+    Plan(plan::StackPlanArgs),
+    /// Request a run of a stack, even if nothing has changed
+    Apply(change::StackApplyArgs),
+    /// Suspend a stack: start no runs until it is resumed
+    Suspend(change::StackChangeArgs),
+    /// Resume a suspended stack
+    Resume(change::StackChangeArgs),
+    /// Show the dependencies between stacks
+    Graph(graph::StackGraphArgs),
 }
 
 /// Runs the command.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+pub async fn run(args: StackArgs, outer: &Connection) -> Result<ExitCode> {
     let outer = &args.connection.or(outer);
     match args.command {
         Command::List(args) => list::run(args, outer).await,
@@ -56,22 +56,18 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     }
 }
 
-/// The Stack itself.
-async fn get(place: &Place, name: &str) -> Result<Stack> {
-    let found = place.api::<Stack>().get_opt(name).await;
-    let found = found.explain(&place.cluster, &format!("cannot read the stack `{name}`"))?;
+async fn get(session: &Session, name: &str) -> Result<Stack> {
+    let found = session.api::<Stack>().get_opt(name).await;
+    let found = found.explain(&session.cluster, &format!("cannot read stack `{name}`"))?;
     if found.is_none() {
-        place.check_installed().await?;
+        session.check_installed().await?;
     }
     found.ok_or_else(|| {
-        anyhow!(
-            "there is no stack `{name}` in namespace `{}`\n  `knoll stack list` shows those that are there",
-            place.namespace
-        )
+        anyhow!("stack `{name}` not found in namespace `{}`\n  list stacks with `knoll stack list`", session.namespace)
     })
 }
 
-/// A digest as people write it.
+/// The first characters of a digest.
 fn short(digest: Option<&str>) -> String {
     let hash = digest.unwrap_or_default();
     let hash = hash.strip_prefix("sha256:").unwrap_or(hash);

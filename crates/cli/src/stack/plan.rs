@@ -11,26 +11,26 @@ use kube::api::PostParams;
 use super::get;
 use crate::connect::{Connection, Explain};
 use crate::run::follow;
-use crate::workspace::Place;
+use crate::workspace::Session;
 use crate::{output, style};
 
 /// The arguments of `knoll stack plan`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StackPlanArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Its name
+    /// The name of the stack
     #[arg(add = crate::complete::stacks())]
     name: String,
-    /// Print the run's name and leave it to itself
+    /// Print the name of the run and do not wait for it
     #[arg(long, env = "KNOLL_DETACH")]
     detach: bool,
 }
 
-/// Starts a Run that plans the Stack as it is declared now, and prints its plan. It needs no lock and changes nothing.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let stack = get(&place, &args.name).await?;
+/// Starts a Run that plans the current revision of the Stack, and prints its plan. The Run needs no lock.
+pub async fn run(args: StackPlanArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let stack = get(&session, &args.name).await?;
     let spec = RunSpec {
         workspace: args.name.clone(),
         operation: Operation::Plan,
@@ -45,12 +45,12 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     let mut run = Run::new("", spec);
     run.metadata.name = None;
     run.metadata.generate_name = Some(format!("{}-plan-", args.name));
-    let created = place.api::<Run>().create(&PostParams::default(), &run).await;
-    let run = created.explain(&place.cluster, &format!("cannot plan the stack `{}`", args.name))?;
+    let created = session.api::<Run>().create(&PostParams::default(), &run).await;
+    let run = created.explain(&session.cluster, &format!("cannot plan stack `{}`", args.name))?;
     let name = run.name_any();
     if args.detach {
         output::print(&format!("{name}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    Ok(follow::exit(&follow::follow(&place, run).await?, &name))
+    Ok(follow::exit(&follow::follow(&session, run).await?, &name))
 }

@@ -14,24 +14,23 @@ use kube::ResourceExt;
 use super::{get, short};
 use crate::connect::Connection;
 use crate::output::{self, OutputArgs, time};
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll stack show`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StackShowArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     output: OutputArgs,
-    /// Its name
+    /// The name of the stack
     #[arg(add = crate::complete::stacks())]
     name: String,
 }
 
-/// Shows one Stack.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let stack = get(&place, &args.name).await?;
+pub async fn run(args: StackShowArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let stack = get(&session, &args.name).await?;
     output::one(&stack, args.output.output, |_| text(&stack, Timestamp::now()))
 }
 
@@ -43,22 +42,23 @@ fn text(stack: &Stack, now: Timestamp) -> String {
             let _ = writeln!(out, "{:<14}{value}", format!("{label}:"));
         }
     };
-    let said = |kind: &str| conditions::find(&status.conditions, kind);
-    let message =
-        |kind: &str| said(kind).map(|found| found.message.replace('\n', "\n              ")).unwrap_or_default();
+    let condition_of = |kind: &str| conditions::find(&status.conditions, kind);
+    let message = |kind: &str| {
+        condition_of(kind).map(|found| found.message.replace('\n', "\n              ")).unwrap_or_default()
+    };
     field("Stack", &stack.name_any());
     field("Namespace", &stack.namespace().unwrap_or_default());
     field("Age", &time::age(stack.metadata.creation_timestamp.as_ref(), now));
     field("Phase", status.phase.as_str());
-    field("Ready", said(condition::READY).map_or("Unknown", |ready| ready.status.as_str()));
+    field("Ready", condition_of(condition::READY).map_or("Unknown", |ready| ready.status.as_str()));
     field("Message", &message(condition::READY));
     field("Revision", &short(status.revision.as_deref()));
     field("Pending", &short(status.pending_revision.as_deref()));
     field("Applied", &status.applied_at.as_ref().map(|at| time::moment(at.0)).unwrap_or_default());
     field("Last run", status.last_run.as_deref().unwrap_or_default());
     field("Source", &message(condition::FETCHED));
-    field("Needs", &needs(stack).into_iter().collect::<Vec<_>>().join(", "));
-    field("Drifted", said(condition::DRIFTED).map(|drifted| drifted.status.as_str()).unwrap_or_default());
+    field("Depends on", &needs(stack).into_iter().collect::<Vec<_>>().join(", "));
+    field("Drifted", condition_of(condition::DRIFTED).map(|drifted| drifted.status.as_str()).unwrap_or_default());
     field("Drift", &message(condition::DRIFTED));
     if !status.outputs.is_empty() {
         let _ = writeln!(out, "Outputs:");

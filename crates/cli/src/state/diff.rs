@@ -12,11 +12,11 @@ use super::pull;
 use crate::connect::Connection;
 use crate::output::{self, Format, OutputArgs};
 use crate::style;
-use crate::workspace::{Place, WorkspaceArg};
+use crate::workspace::{Session, WorkspaceArg};
 
 /// The arguments of `knoll state diff`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StateDiffArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -25,17 +25,17 @@ pub struct Args {
     output: OutputArgs,
     /// The serial of the older state
     a: u64,
-    /// The serial of the newer one [default: the current state]
+    /// The serial of the newer state [default: the current state]
     b: Option<u64>,
 }
 
-/// Prints what differs between two states. The exit code is 1 when something does, as with diff.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let workspace = place.workspace_name(&args.workspace)?;
+/// Prints the differences between two states. The exit code is 1 when there are any, as with diff.
+pub async fn run(args: StateDiffArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let workspace = session.workspace_name(&args.workspace)?;
     let read = async |serial| {
-        let bytes = pull::read(&place, &workspace, serial).await?;
-        let state: Value = serde_json::from_slice(&bytes).context("the state cannot be read")?;
+        let bytes = pull::read(&session, &workspace, serial).await?;
+        let state: Value = serde_json::from_slice(&bytes).context("cannot parse the state")?;
         anyhow::Ok(state)
     };
     let (before, after) = (read(Some(args.a)).await?, read(args.b).await?);
@@ -60,15 +60,14 @@ struct Change {
     after: Option<Value>,
 }
 
-/// The resources and outputs that differ.
 fn compare(before: &Value, after: &Value) -> Vec<Change> {
-    let (mut old, mut new) = (parts(before), parts(after));
+    let (mut old, mut new) = (by_address(before), by_address(after));
     let names: BTreeSet<String> = old.keys().chain(new.keys()).cloned().collect();
     let changes = names.into_iter().map(|name| Change { before: old.remove(&name), after: new.remove(&name), name });
     changes.filter(|change| change.before != change.after).collect()
 }
 
-/// Each change with the lines that differ.
+/// Formats each change with its differing lines.
 fn text(changes: &[Change], colour: bool) -> String {
     let mut out = String::new();
     for Change { name, before: old, after: new } in changes {
@@ -96,9 +95,9 @@ fn text(changes: &[Change], colour: bool) -> String {
     out
 }
 
-/// The attributes of every resource instance and the values of the outputs; sensitive ones are left out.
-fn parts(state: &Value) -> BTreeMap<String, Value> {
-    let mut parts = BTreeMap::new();
+/// All resource instances and outputs by address. Sensitive values are masked.
+fn by_address(state: &Value) -> BTreeMap<String, Value> {
+    let mut entries = BTreeMap::new();
     for resource in state["resources"].as_array().into_iter().flatten() {
         let text = |key: &str| resource[key].as_str().unwrap_or_default();
         let module = resource["module"].as_str().map(|module| format!("{module}.")).unwrap_or_default();
@@ -109,18 +108,18 @@ fn parts(state: &Value) -> BTreeMap<String, Value> {
                 key => format!("[{key}]"),
             };
             let address = format!("{module}{data}{}.{}{key}", text("type"), text("name"));
-            parts.insert(address, without_secrets(instance));
+            entries.insert(address, without_secrets(instance));
         }
     }
     for (name, value) in state["outputs"].as_object().into_iter().flatten() {
         let sensitive = value["sensitive"].as_bool().unwrap_or_default();
         let shown = if sensitive { Value::from("(sensitive value)") } else { value["value"].clone() };
-        parts.insert(format!("output.{name}"), shown);
+        entries.insert(format!("output.{name}"), shown);
     }
-    parts
+    entries
 }
 
-/// The attributes of an instance; those that terraform knows to be sensitive are named only.
+/// The attributes of an instance. Those that terraform marks as sensitive are masked.
 fn without_secrets(instance: &Value) -> Value {
     let mut attributes = instance["attributes"].clone();
     for path in instance["sensitive_attributes"].as_array().into_iter().flatten() {

@@ -11,11 +11,11 @@ use crate::connect::Connection;
 use crate::output::table::{Cell, Table, Tone};
 use crate::output::{self, Format, OutputArgs, time};
 use crate::style;
-use crate::workspace::{Place, WorkspaceArg};
+use crate::workspace::{Session, WorkspaceArg};
 
 /// The arguments of `knoll state history`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StateHistoryArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -24,17 +24,17 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Lists the states that are kept, the current one first.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let workspace = place.workspace_name(&args.workspace)?;
-    place.workspace(&workspace).await?;
-    let versions = states::history(&place.cluster.client, &place.namespace, &workspace).await;
-    let what = format!("cannot read the history of `{workspace}`, which is in Secrets");
-    let versions = super::explain(versions, &place, &what)?;
+/// Lists the stored state versions, current first.
+pub async fn run(args: StateHistoryArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let workspace = session.workspace_name(&args.workspace)?;
+    session.workspace(&workspace).await?;
+    let versions = states::history(&session.cluster.client, &session.namespace, &workspace).await;
+    let what = format!("cannot read the state history of workspace `{workspace}`, which is stored in Secrets");
+    let versions = super::explain(versions, &session, &what)?;
     match args.output.output {
         Format::Table | Format::Wide if versions.is_empty() => {
-            style::hint_aside(&format!("The workspace `{workspace}` has no state yet; `knoll apply` makes one."));
+            style::hint_aside(&format!("Workspace `{workspace}` has no state yet; `knoll apply` creates it."));
         }
         Format::Table => output::print(&table(&versions, false).to_string())?,
         Format::Wide => output::print(&table(&versions, true).to_string())?,
@@ -57,8 +57,8 @@ fn table(versions: &[Version], wide: bool) -> Table {
     let mut head = vec!["SERIAL", "", "RESOURCES", "WRITTEN", "RUN"];
     head.extend(wide.then_some(["LINEAGE", "DIGEST"]).into_iter().flatten());
     let mut table = Table::new(&head);
-    for (place, version) in versions.iter().enumerate() {
-        let current = if place == 0 { Cell::new("current", Tone::Good) } else { "".into() };
+    for (index, version) in versions.iter().enumerate() {
+        let current = if index == 0 { Cell::new("current", Tone::Good) } else { "".into() };
         let written = version.updated_at.parse::<Timestamp>().map_or_else(|_| version.updated_at.clone(), time::moment);
         let mut row: Vec<Cell> = vec![
             version.serial.to_string().into(),

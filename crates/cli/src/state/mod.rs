@@ -1,6 +1,6 @@
-//! `knoll state`: what is kept of a Workspace's state, and terraform's own commands on it.
+//! `knoll state`: the stored states of a Workspace, and terraform's state commands.
 //!
-//! Reading needs no run. What changes the state is a run, and waits in the queue as any other.
+//! Reading a state needs no run. Changing it is a run, which waits in the queue like any other.
 
 mod diff;
 mod history;
@@ -14,11 +14,11 @@ use knoll_storage::states;
 
 use crate::connect::{Connection, Explain};
 use crate::run::{self, RunArgs};
-use crate::workspace::Place;
+use crate::workspace::Session;
 
 /// The arguments of `knoll state`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StateArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(subcommand)]
@@ -27,30 +27,30 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// List the resources in the state
+    /// List resources in the state
     List(RunArgs),
-    /// Show one resource
+    /// Show a resource in the state
     Show(RunArgs),
-    /// Know a resource under another address
+    /// Move a resource to another address
     Mv(RunArgs),
-    /// Let go of a resource without destroying it
+    /// Remove a resource from the state without destroying it
     Rm(RunArgs),
-    /// Know resources as those of another provider
+    /// Replace the provider of resources in the state
     ReplaceProvider(RunArgs),
-    /// Print the state, or an earlier one that is kept
-    Pull(pull::Args),
-    /// Put a state from a file in the place of the one that is kept
-    Push(push::PushArgs),
-    /// List the states that are kept
-    History(history::Args),
-    /// Make an earlier state the current one
-    Rollback(push::RollbackArgs),
-    /// Compare two states that are kept
-    Diff(diff::Args),
+    /// Print the current state or an earlier version
+    Pull(pull::StatePullArgs),
+    /// Replace the current state with a local state file
+    Push(push::StatePushArgs),
+    /// List the stored state versions
+    History(history::StateHistoryArgs),
+    /// Roll back to an earlier state version
+    Rollback(push::StateRollbackArgs),
+    /// Compare two state versions
+    Diff(diff::StateDiffArgs),
 }
 
 /// Runs the command.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+pub async fn run(args: StateArgs, outer: &Connection) -> Result<ExitCode> {
     let outer = &args.connection.or(outer);
     let (words, args) = match args.command {
         Command::List(args) => ("state list", args),
@@ -67,10 +67,10 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     run::run(words, args, None, outer).await
 }
 
-/// Says what was tried when a state cannot be read or handed in.
-fn explain<T>(result: Result<T, states::Error>, place: &Place, what: &str) -> Result<T> {
+/// Adds the failed operation to an error of the state store.
+fn explain<T>(result: Result<T, states::Error>, session: &Session, what: &str) -> Result<T> {
     match result {
-        Err(states::Error::Api(error)) => Err(error).explain(&place.cluster, what),
+        Err(states::Error::Api(error)) => Err(error).explain(&session.cluster, what),
         result => Ok(result?),
     }
 }

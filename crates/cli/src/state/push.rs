@@ -1,4 +1,4 @@
-//! `knoll state push` and `knoll state rollback`: runs that put another state in the place of the current one.
+//! `knoll state push` and `knoll state rollback`: Runs that replace the current state.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -11,38 +11,38 @@ use kube::ResourceExt;
 use crate::connect::Connection;
 use crate::run::{follow, start, stop};
 use crate::style;
-use crate::workspace::{Place, WorkspaceArg};
+use crate::workspace::{Session, WorkspaceArg};
 
 /// The arguments of `knoll state push`.
 #[derive(clap::Args)]
-pub struct PushArgs {
+pub struct StatePushArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     workspace: WorkspaceArg,
-    /// Take it although it is older than the current state, or of another lineage
+    /// Push even if the state has an older serial or another lineage
     #[arg(long, env = "KNOLL_FORCE")]
     force: bool,
-    /// The file; `-` reads standard input
+    /// The state file, or `-` for standard input
     file: PathBuf,
 }
 
 /// The arguments of `knoll state rollback`.
 #[derive(clap::Args)]
-pub struct RollbackArgs {
+pub struct StateRollbackArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     workspace: WorkspaceArg,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short, env = "KNOLL_YES")]
     yes: bool,
-    /// The serial of the state to go back to, as `knoll state history` lists it
+    /// The serial of the state version, as listed by `knoll state history`
     serial: u64,
 }
 
-/// Starts a run that takes the file as the state.
-pub async fn push(args: PushArgs, outer: &Connection) -> Result<ExitCode> {
+/// Starts a Run that replaces the state with the file.
+pub async fn push(args: StatePushArgs, outer: &Connection) -> Result<ExitCode> {
     let state = if args.file.as_os_str() == "-" {
         let mut state = Vec::new();
         std::io::stdin().read_to_end(&mut state).context("cannot read standard input")?;
@@ -50,51 +50,49 @@ pub async fn push(args: PushArgs, outer: &Connection) -> Result<ExitCode> {
     } else {
         std::fs::read(&args.file).with_context(|| format!("cannot read `{}`", args.file.display()))?
     };
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let workspace = place.workspace_name(&args.workspace)?;
-    place.workspace(&workspace).await?;
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let workspace = session.workspace_name(&args.workspace)?;
+    session.workspace(&workspace).await?;
     check(&state, &args.file)?;
-    let run = start::create(&place, "state-push", states::push(&workspace, args.force)).await?;
+    let run = start::create(&session, "state-push", states::push(&workspace, args.force)).await?;
     let name = run.name_any();
-    if let Err(error) = states::hand_in(&place.cluster.client, &run, &state).await {
-        // Without its state the run has nothing to push; it must not hold up the queue.
-        let _ = stop::cancel(&place, &name, false).await;
-        return super::explain(Err(error), &place, &format!("cannot hand in the state of `{workspace}`"));
+    if let Err(error) = states::hand_in(&session.cluster.client, &run, &state).await {
+        // A Run without an uploaded state has nothing to push, and must not block the queue.
+        let _ = stop::cancel(&session, &name, false).await;
+        return super::explain(Err(error), &session, &format!("cannot upload the state of workspace `{workspace}`"));
     }
-    Ok(follow::exit(&follow::follow(&place, run).await?, &name))
+    Ok(follow::exit(&follow::follow(&session, run).await?, &name))
 }
 
-/// What is no state is told here, before anything waits in a queue.
+/// Rejects a file that is not a state before a Run is queued.
 fn check(state: &[u8], file: &std::path::Path) -> Result<()> {
     let known: Option<serde_json::Value> = serde_json::from_slice(state).ok();
     if known.is_some_and(|state| state["serial"].is_u64() && state["lineage"].is_string()) {
         return Ok(());
     }
-    bail!("`{}` is no state of terraform's\n  `knoll state pull` prints one as it has to be", file.display())
+    bail!("`{}` is not a terraform state file\n  `knoll state pull` prints the current one", file.display())
 }
 
-/// Starts a run that makes an earlier state the current one.
-pub async fn rollback(args: RollbackArgs, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    let workspace = place.workspace_name(&args.workspace)?;
-    // A serial that is not kept is told here, before anything waits in a queue.
-    super::pull::read(&place, &workspace, Some(args.serial)).await?;
+/// Starts a Run that makes an earlier state version the current one.
+pub async fn rollback(args: StateRollbackArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    let workspace = session.workspace_name(&args.workspace)?;
+    // Rejects a serial that is not stored before a Run is queued.
+    super::pull::read(&session, &workspace, Some(args.serial)).await?;
     if !args.yes {
         if !style::can_ask() {
             bail!(
-                "`knoll state rollback` asks first, and there is no terminal to ask on\n  add `--yes` if the state may change"
+                "`knoll state rollback` asks for confirmation, and there is no terminal\n  add `--yes` to roll back the state"
             );
         }
-        style::hint_aside(
-            "What exists does not change, only what terraform knows of it; `knoll plan` shows the difference.",
-        );
-        if !style::confirm(&format!("Make serial {} the state of workspace `{workspace}` again?", args.serial))? {
-            bail!("the state of `{workspace}` was not changed");
+        style::hint_aside("This changes only the state, not the infrastructure; `knoll plan` shows the difference.");
+        if !style::confirm(&format!("Roll back the state of workspace `{workspace}` to serial {}?", args.serial))? {
+            bail!("the state of workspace `{workspace}` was not changed");
         }
     }
-    let run = start::create(&place, "state-rollback", states::rollback(&workspace, args.serial)).await?;
+    let run = start::create(&session, "state-rollback", states::rollback(&workspace, args.serial)).await?;
     let name = run.name_any();
-    let outcome = follow::follow(&place, run).await?;
+    let outcome = follow::follow(&session, run).await?;
     if outcome.succeeded() {
         style::say("Restored", &format!("serial {} as the state of workspace `{workspace}`", args.serial));
     }

@@ -1,26 +1,24 @@
-//! Which Workspace a folder uses: kept in `.terraform`, which neither git nor a bundle takes along.
+//! The Workspace that a directory has selected, stored in `.terraform`, which neither git nor bundles include.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// The folder that terraform keeps its own things in.
+/// Terraform's working directory.
 const FOLDER: &str = ".terraform";
 const FILE: &str = "knoll.json";
 
-/// The Workspace of a folder.
+/// The selected Workspace of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Choice {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub workspace: String,
 }
 
 impl Choice {
-    /// The choice of `folder`, if one was made.
+    /// Reads the selection of `folder`, if there is one.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         let path = file(folder);
         let text = match std::fs::read(&path) {
@@ -29,29 +27,29 @@ impl Choice {
             Err(error) => return Err(error).with_context(|| format!("cannot read `{}`", path.display())),
         };
         let choice = serde_json::from_slice(&text).with_context(|| {
-            format!("`{}` is damaged; choose again with `knoll workspace select NAME`", path.display())
+            format!("`{}` is corrupt; select the workspace again with `knoll workspace select NAME`", path.display())
         })?;
         Ok(Some(choice))
     }
 
-    /// Keeps the choice for `folder`.
+    /// Stores the selection for `folder`.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let path = file(folder);
         let keep = || -> std::io::Result<()> {
             let parent = folder.join(FOLDER);
             if !parent.exists() {
                 std::fs::create_dir_all(&parent)?;
-                // Whoever has no rule for terraform's folder yet gets one.
+                // A new `.terraform` directory gets a `.gitignore`, in case the repository has no rule for it.
                 std::fs::write(parent.join(".gitignore"), "*\n")?;
             }
             let temporary = parent.join(format!(".{FILE}"));
             std::fs::write(&temporary, serde_json::to_vec_pretty(self)?)?;
             std::fs::rename(temporary, &path)
         };
-        keep().with_context(|| format!("cannot keep the choice in `{}`", path.display()))
+        keep().with_context(|| format!("cannot store the selected workspace in `{}`", path.display()))
     }
 
-    /// Forgets the choice of `folder`.
+    /// Removes the selection of `folder`.
     pub fn forget(folder: &Path) -> Result<()> {
         let path = file(folder);
         match std::fs::remove_file(&path) {
@@ -63,7 +61,7 @@ impl Choice {
     }
 }
 
-/// The name that a Workspace for `folder` could have: the folder's own, as Kubernetes takes names.
+/// Suggests a name for the Workspace of `folder`: the directory's name as a valid Kubernetes name.
 #[must_use]
 pub fn suggestion(folder: &Path) -> String {
     let name = folder.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();

@@ -11,46 +11,46 @@ use knoll_api::workspace::WorkspaceSpec;
 use kube::ResourceExt;
 use kube::api::PostParams;
 
-use super::{Place, WorkspaceArg};
+use super::{Session, WorkspaceArg};
 use crate::connect::{Connection, Explain};
 use crate::{output, style};
 
 /// The arguments of `knoll workspace edit`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct WorkspaceEditArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Its name [default: the workspace that this folder uses]
+    /// The name of the workspace [default: the one selected in this directory]
     #[arg(add = crate::complete::workspaces())]
     name: Option<String>,
     #[command(flatten)]
     workspace: WorkspaceArg,
 }
 
-/// Opens the settings in an editor until they are accepted, or left as they were.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
+/// Opens the spec in an editor until the API server accepts it or it is unchanged.
+pub async fn run(args: WorkspaceEditArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
     let name = match args.name {
         Some(name) => name,
-        None => place.workspace_name(&args.workspace)?,
+        None => session.workspace_name(&args.workspace)?,
     };
-    let mut workspace = place.workspace(&name).await?;
+    let mut workspace = session.workspace(&name).await?;
     let before = output::yaml(&workspace.spec)?;
     let mut file = tempfile::Builder::new().prefix(&format!("{name}-")).suffix(".yaml").tempfile()?;
     writeln!(
         file,
-        "# The settings (spec) of workspace `{name}`. Save and leave to apply them; change nothing to keep them."
+        "# The spec of workspace `{name}`. Save and close the editor to apply it; leave it unchanged to cancel."
     )?;
     file.write_all(before.as_bytes())?;
     file.flush()?;
     open_editor(file.path())?;
-    let text = std::fs::read_to_string(file.path()).context("cannot read what the editor wrote")?;
+    let text = std::fs::read_to_string(file.path()).context("cannot read the edited file")?;
     let spec: WorkspaceSpec = match serde_saphyr::from_str(&text) {
         Ok(spec) => spec,
         Err(error) => {
             let error = error.to_string();
             let error = error.trim_start_matches("error: ");
-            bail!("the settings cannot be read: {error}\n  nothing was changed{}", keep(file));
+            bail!("the spec is not valid YAML: {error}\n  nothing was changed{}", keep(file));
         }
     };
     if spec == workspace.spec {
@@ -58,39 +58,39 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let shown = std::mem::replace(&mut workspace.spec, spec);
-    if let Err(error) = replace(&place, &shown, workspace).await {
+    if let Err(error) = replace(&session, &shown, workspace).await {
         bail!("{error:#}\n  nothing was changed{}", keep(file));
     }
     style::say("Changed", &format!("workspace `{name}`"));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes other settings in place of those that were shown.
-async fn replace(place: &Place, shown: &WorkspaceSpec, mut workspace: Workspace) -> Result<()> {
+/// Replaces the spec, unless it differs from the one that was shown.
+async fn replace(session: &Session, shown: &WorkspaceSpec, mut workspace: Workspace) -> Result<()> {
     let name = workspace.name_any();
     let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
     loop {
-        match place.api::<Workspace>().replace(&name, &params, &workspace).await {
-            // Its status changes whenever a run does; only other settings are somebody's change.
+        match session.api::<Workspace>().replace(&name, &params, &workspace).await {
+            // The status changes with every run. Only a changed spec is a conflict.
             Err(kube::Error::Api(status)) if status.is_conflict() => {
-                let now = place.workspace(&name).await?;
+                let now = session.workspace(&name).await?;
                 if now.spec != *shown {
-                    bail!("somebody else changed the workspace `{name}` meanwhile; edit it again");
+                    bail!("workspace `{name}` was changed by someone else in the meantime; edit it again");
                 }
                 workspace = Workspace { spec: workspace.spec, ..now };
             }
             result => {
-                result.explain(&place.cluster, &format!("cannot change the workspace `{name}`"))?;
+                result.explain(&session.cluster, &format!("cannot update workspace `{name}`"))?;
                 return Ok(());
             }
         }
     }
 }
 
-/// What a person wrote must not be lost because of one wrong word.
+/// Keeps the edited file, so that a rejected edit is not lost.
 fn keep(file: tempfile::NamedTempFile) -> String {
     match file.keep() {
-        Ok((_, path)) => format!("; what you wrote is in `{}`", path.display()),
+        Ok((_, path)) => format!("; your changes are saved in `{}`", path.display()),
         Err(_) => String::new(),
     }
 }
@@ -100,12 +100,12 @@ fn open_editor(path: &Path) -> Result<()> {
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|value| !value.trim().is_empty()))
         .unwrap_or_else(|| "vi".to_owned());
-    // The setting may have arguments, as in `code --wait`.
+    // `$EDITOR` may have arguments, as in `code --wait`.
     let status = Command::new("sh").arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(path).status();
     let status = status.with_context(|| format!("cannot start the editor `{editor}`"))?;
     if !status.success() {
         bail!(
-            "the editor `{editor}` ended with {status}\n  nothing was changed; set $EDITOR to another one if it is not there"
+            "the editor `{editor}` failed with {status}\n  nothing was changed; set $EDITOR to choose another editor"
         );
     }
     Ok(())

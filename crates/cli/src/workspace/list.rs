@@ -8,16 +8,16 @@ use knoll_api::workspace::WorkspacePhase;
 use kube::ResourceExt;
 
 use crate::connect::Connection;
-use crate::output::listing::{self, Args, Listing};
+use crate::output::listing::{self, ListArgs, Listing};
 use crate::output::table::{Cell, Table, Tone};
 use crate::output::time;
 
-/// Lists the Workspaces; a star marks the folder's own.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+/// Lists the Workspaces. A star marks the one selected in this directory.
+pub async fn run(args: ListArgs, outer: &Connection) -> Result<ExitCode> {
     listing::run(args, outer, "workspaces", "knoll workspace new NAME", table).await
 }
 
-fn table(&Listing { objects, place, namespaces, wide, now }: &Listing<'_, Workspace>) -> Table {
+fn table(&Listing { objects, session, namespaces, wide, now }: &Listing<'_, Workspace>) -> Table {
     let mut head = vec![""];
     head.extend(namespaces.then_some("NAMESPACE"));
     head.extend(["NAME", "PHASE", "ACTIVE", "QUEUED", "SERIAL", "RESOURCES", "AGE"]);
@@ -27,7 +27,7 @@ fn table(&Listing { objects, place, namespaces, wide, now }: &Listing<'_, Worksp
         let status = workspace.status.clone().unwrap_or_default();
         let state = status.state.as_ref();
         let namespace = workspace.namespace().unwrap_or_default();
-        let chosen = place
+        let chosen = session
             .choice
             .as_ref()
             .is_some_and(|choice| choice.workspace == workspace.name_any() && choice.namespace == namespace);

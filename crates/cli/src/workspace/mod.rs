@@ -1,25 +1,25 @@
-//! `knoll workspace`: the states and queues that runs work with, and which of them a folder uses.
+//! `knoll workspace`: manages Workspaces, and selects the one that a directory uses.
 
 pub mod choice;
 mod delete;
 mod edit;
 mod list;
 mod new;
-mod place;
 mod select;
+mod session;
 mod show;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-pub use place::{Place, WorkspaceArg};
+pub use session::{Session, WorkspaceArg};
 
 use crate::connect::Connection;
 
 /// The arguments of `knoll workspace`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct WorkspaceArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(subcommand)]
@@ -28,23 +28,23 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Make a workspace, and use it in this folder
-    New(new::Args),
-    /// List the workspaces of a namespace
+    /// Create a workspace and select it in this directory
+    New(new::WorkspaceNewArgs),
+    /// List workspaces
     #[command(visible_alias = "ls")]
-    List(crate::output::listing::Args),
-    /// Use a workspace in this folder
-    Select(select::Args),
-    /// Show a workspace: its state, its queue, its outputs
-    Show(show::Args),
+    List(crate::output::listing::ListArgs),
+    /// Select the workspace that this directory uses
+    Select(select::WorkspaceSelectArgs),
+    /// Show the state, the queue and the outputs of a workspace
+    Show(show::WorkspaceShowArgs),
     /// Delete a workspace
-    Delete(delete::Args),
-    /// Change the settings of a workspace in an editor
-    Edit(edit::Args),
+    Delete(delete::WorkspaceDeleteArgs),
+    /// Edit the spec of a workspace in an editor
+    Edit(edit::WorkspaceEditArgs),
 }
 
 /// Runs the command.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
+pub async fn run(args: WorkspaceArgs, outer: &Connection) -> Result<ExitCode> {
     let outer = &args.connection.or(outer);
     match args.command {
         Command::New(args) => new::run(args, outer).await,

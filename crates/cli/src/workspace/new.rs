@@ -8,35 +8,35 @@ use knoll_api::names::field_manager;
 use knoll_api::workspace::{StateKind, Tool, WorkspaceSpec};
 use kube::api::PostParams;
 
-use super::Place;
+use super::Session;
 use super::choice::Choice;
 use crate::connect::{Connection, Explain};
 use crate::style;
 
 /// The arguments of `knoll workspace new`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct WorkspaceNewArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Its name
+    /// The name of the workspace
     name: String,
-    /// The program that runs its modules
+    /// The tool that runs the modules
     #[arg(long, env = "KNOLL_TOOL", default_value = "terraform", value_parser = ["terraform", "tofu"])]
     tool: String,
-    /// The version of that program, such as 1.11.4 [default: the one that the cluster has]
+    /// The version of the tool, such as 1.11.4 [default: set by the operator]
     #[arg(long, env = "KNOLL_TOOL_VERSION", value_name = "VERSION")]
     tool_version: Option<String>,
-    /// The image of its pods
+    /// The image of the tool
     #[arg(long, env = "KNOLL_TOOL_IMAGE", value_name = "IMAGE")]
     image: Option<String>,
-    /// Leave the state to the backend that the module declares
+    /// Use the backend that the module declares instead of state managed by Knoll
     #[arg(long, env = "KNOLL_EXTERNAL_STATE")]
     external_state: bool,
 }
 
-/// Makes the Workspace, and chooses it.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
+/// Creates the Workspace, and selects it in this directory.
+pub async fn run(args: WorkspaceNewArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
     let spec = WorkspaceSpec {
         tool: if args.tool == "tofu" { Tool::Tofu } else { Tool::Terraform },
         version: args.tool_version,
@@ -46,16 +46,19 @@ pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
     };
     let name = args.name;
     let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
-    match place.api::<Workspace>().create(&params, &Workspace::new(&name, spec)).await {
+    match session.api::<Workspace>().create(&params, &Workspace::new(&name, spec)).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             return Err(anyhow!(
-                "there is a workspace `{name}` in namespace `{}` already\n  `knoll workspace select {name}` uses it in this folder",
-                place.namespace
+                "workspace `{name}` already exists in namespace `{}`\n  `knoll workspace select {name}` selects it in this directory",
+                session.namespace
             ));
         }
-        result => result.explain(&place.cluster, &format!("cannot make the workspace `{name}`"))?,
+        result => result.explain(&session.cluster, &format!("cannot create workspace `{name}`"))?,
     };
-    Choice { namespace: place.namespace.clone(), workspace: name.clone() }.write(&place.folder)?;
-    style::say("Created", &format!("workspace `{name}` in namespace `{}`; this folder uses it", place.namespace));
+    Choice { namespace: session.namespace.clone(), workspace: name.clone() }.write(&session.folder)?;
+    style::say(
+        "Created",
+        &format!("workspace `{name}` in namespace `{}` and selected it in this directory", session.namespace),
+    );
     Ok(ExitCode::SUCCESS)
 }

@@ -4,26 +4,26 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::Place;
+use super::Session;
 use super::choice::Choice;
 use crate::connect::Connection;
 use crate::style;
 
 /// The arguments of `knoll workspace select`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct WorkspaceSelectArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Its name
+    /// The name of the workspace
     #[arg(add = crate::complete::workspaces())]
     name: String,
 }
 
-/// Chooses a Workspace that is there.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
-    place.workspace(&args.name).await?;
-    Choice { namespace: place.namespace.clone(), workspace: args.name.clone() }.write(&place.folder)?;
-    style::say("Selected", &format!("workspace `{}` in namespace `{}`", args.name, place.namespace));
+/// Selects an existing Workspace.
+pub async fn run(args: WorkspaceSelectArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
+    session.workspace(&args.name).await?;
+    Choice { namespace: session.namespace.clone(), workspace: args.name.clone() }.write(&session.folder)?;
+    style::say("Selected", &format!("workspace `{}` in namespace `{}`", args.name, session.namespace));
     Ok(ExitCode::SUCCESS)
 }

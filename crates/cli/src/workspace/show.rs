@@ -9,32 +9,31 @@ use knoll_api::Workspace;
 use knoll_api::workspace::StateKind;
 use kube::ResourceExt;
 
-use super::{Place, WorkspaceArg};
+use super::{Session, WorkspaceArg};
 use crate::connect::Connection;
 use crate::output::{self, OutputArgs, time};
 
 /// The arguments of `knoll workspace show`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct WorkspaceShowArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     output: OutputArgs,
-    /// Its name [default: the workspace that this folder uses]
+    /// The name of the workspace [default: the one selected in this directory]
     #[arg(add = crate::complete::workspaces())]
     name: Option<String>,
     #[command(flatten)]
     workspace: WorkspaceArg,
 }
 
-/// Shows one Workspace.
-pub async fn run(args: Args, outer: &Connection) -> Result<ExitCode> {
-    let place = Place::find(&args.connection.or(outer)).await?;
+pub async fn run(args: WorkspaceShowArgs, outer: &Connection) -> Result<ExitCode> {
+    let session = Session::find(&args.connection.or(outer)).await?;
     let name = match args.name {
         Some(name) => name,
-        None => place.workspace_name(&args.workspace)?,
+        None => session.workspace_name(&args.workspace)?,
     };
-    let workspace = place.workspace(&name).await?;
+    let workspace = session.workspace(&name).await?;
     output::one(&workspace, args.output.output, |_| text(&workspace, Timestamp::now()))
 }
 
@@ -55,8 +54,8 @@ fn text(workspace: &Workspace, now: Timestamp) -> String {
     field("Active", status.active.as_deref().unwrap_or("nobody"));
     field("Queue", &if status.queue.is_empty() { "empty".to_owned() } else { status.queue.join(", ") });
     match (&status.state, workspace.spec.state) {
-        (_, StateKind::External) => field("State", "kept by the module's own backend"),
-        (None, StateKind::Managed) => field("State", "none yet"),
+        (_, StateKind::External) => field("State", "external, in the module's own backend"),
+        (None, StateKind::Managed) => field("State", "none"),
         (Some(state), StateKind::Managed) => {
             let plural = if state.resources == 1 { "" } else { "s" };
             let since = state.updated_at.as_ref().map(|at| format!(", written {}", time::moment(at.0)));

@@ -1,4 +1,4 @@
-//! A client that attaches, types, and sees what terraform asks.
+//! A client attaches, types, and sees terraform's prompts.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::WHOLE;
 use crate::hub::{Hub, job};
 
-/// Set in the process that is the runner of the other test.
+/// Set in the child process that is the runner of the other test.
 const CHILD: &str = "KNOLL_TEST_RUNNER";
 
-/// Not a test of its own: the runner needs a process that has a terminal.
+/// Not a test of its own: the runner needs a process with a terminal.
 #[test]
 fn runner_in_a_terminal() {
     if std::env::var_os(CHILD).is_none() {
@@ -56,7 +56,7 @@ output "a" { value = terraform_data.a.output }
         }
     });
 
-    // Nothing is printed before the client is there.
+    // Nothing is printed before the client has attached.
     hub.until("the runner waits", |hub| hub.last_report().steps.iter().any(|step| step.name == StepName::Setup)).await;
     assert_eq!(hub.step(StepName::Setup).state, StepState::Running);
     assert!(!seen.lock().unwrap().contains("Initializing"));

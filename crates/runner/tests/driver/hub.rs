@@ -1,4 +1,4 @@
-//! A hub in memory, that remembers all it is told.
+//! An in-memory hub that records all requests.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,17 +20,17 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// What the hub was told.
+/// The recorded requests.
 #[derive(Default)]
-pub struct Told {
+pub struct Recorded {
     pub states: Vec<Value>,
     pub reports: Vec<Progress>,
     pub log: Vec<u8>,
     pub plan: Option<Bytes>,
     pub lock: Option<String>,
-    /// How many requests are still answered with 503.
+    /// How many more requests are answered with 503.
     pub away: usize,
-    /// States are refused with this.
+    /// States are refused with this message.
     pub refuse_states: Option<&'static str>,
 }
 
@@ -38,15 +38,15 @@ pub struct Hub {
     job: Job,
     bundle: Vec<u8>,
     state: Option<String>,
-    pub told: Mutex<Told>,
+    pub told: Mutex<Recorded>,
     cancelled: watch::Sender<bool>,
-    /// Counts the requests that were answered.
+    /// Counts the answered requests.
     answered: watch::Sender<u64>,
     url: String,
     pub home: tempfile::TempDir,
 }
 
-/// The job of a run in which nothing special is asked for.
+/// A job without special settings.
 pub fn job(operation: Operation, steps: &[StepName]) -> Job {
     Job {
         namespace: "ns".into(),
@@ -84,7 +84,7 @@ impl Hub {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let home = tempfile::tempdir().unwrap();
         std::fs::write(home.path().join("token"), "token-1\n").unwrap();
-        let told = Mutex::new(Told { plan, ..Told::default() });
+        let told = Mutex::new(Recorded { plan, ..Recorded::default() });
         let cancelled = watch::Sender::new(false);
         let answered = watch::Sender::new(0);
         let hub = Arc::new(Hub { job, bundle: bundle(files), state, told, cancelled, answered, url, home });
@@ -111,12 +111,12 @@ impl Hub {
         self.home.path().join("work")
     }
 
-    /// Runs the runner to its end; returns how it ended.
+    /// Runs the runner to its end, and returns its exit.
     pub async fn run(&self) -> Exit {
         self.run_with(Grace { interrupt: Duration::from_secs(20), terminate: Duration::from_secs(5) }).await
     }
 
-    /// The same, where processes have so much time to stop.
+    /// The same with other grace periods.
     pub async fn run_with(&self, grace: Grace) -> Exit {
         let config = Config {
             hub_url: self.url.clone(),
@@ -130,7 +130,7 @@ impl Hub {
         self.last_report().exit.unwrap_or_default()
     }
 
-    /// Waits until what the hub was told meets `condition`.
+    /// Waits until the recorded requests meet `condition`.
     pub async fn until(&self, what: &str, mut condition: impl FnMut(&Hub) -> bool) {
         let mut answered = self.answered.subscribe();
         let waited = answered.wait_for(|_| condition(self));
@@ -181,7 +181,7 @@ fn bundle(files: &[(&str, &str)]) -> Vec<u8> {
     zstd::encode_all(&tar.into_inner().unwrap()[..], 1).unwrap()
 }
 
-/// Every request has the token, and finds the hub away as often as the test wants.
+/// Checks the token, and answers 503 as often as the test wants.
 async fn front(State(hub): State<Arc<Hub>>, request: Request, next: Next) -> Response {
     assert_eq!(request.headers()["authorization"], "Bearer token-1");
     {

@@ -1,4 +1,4 @@
-//! The runner with real terraform and a hub in memory.
+//! Tests the runner with real terraform and an in-memory hub.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -28,7 +28,7 @@ resource "terraform_data" "c" { input = terraform_data.b.output }
 output "c" { value = terraform_data.c.output }
 "#;
 
-/// The second resource does something with the shell while the first one exists already.
+/// A module whose second resource runs a shell command after the first one was created.
 fn with_command(command: &str) -> String {
     format!(
         r#"
@@ -58,10 +58,10 @@ async fn an_apply_reports_its_steps_and_hands_in_each_state() {
     assert_eq!(hub.resources(), ["a", "b", "c"]);
     assert_eq!(hub.last_state()["outputs"]["c"]["value"], "a");
     assert!(hub.log().contains("Apply complete!"));
-    // Each step's output begins where its status says.
+    // The output of each step begins at the offset in its status.
     let offset = usize::try_from(hub.step(StepName::Apply).log_offset.unwrap()).unwrap();
     assert!(hub.log()[offset..].contains("Creating..."));
-    // Reports are few: one for each step that takes time, and the last one. None of them counts before it can.
+    // One report per step that takes time, and the last one. No report counts changes before they are known.
     let reports = &hub.told.lock().unwrap().reports;
     assert!(reports.len() <= 4);
     assert!(reports.iter().filter_map(|report| report.plan.as_ref()).all(|plan| plan.add == 3));
@@ -180,7 +180,7 @@ async fn another_version_than_asked_for_says_what_to_do() {
     let hub = Hub::start(asked, &[("main.tf", THREE)], None, None).await;
     let exit = hub.run().await;
     let message = exit.message.unwrap();
-    assert!(message.contains("asks for terraform 0.13.7, but the run's image has 1."), "{message}");
+    assert!(message.contains("requires terraform 0.13.7, but the run's image has 1."), "{message}");
     assert!(message.contains("`spec.version`") && message.contains("`spec.image`"), "{message}");
     assert!(hub.log().contains(&format!("knoll: {message}")), "{}", hub.log());
     assert_eq!(hub.step(StepName::Init).attempts, 1, "another attempt would not help");
@@ -243,7 +243,7 @@ const HOOKED: [StepName; 6] =
 async fn a_plan_that_cannot_be_described_is_not_decided_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = std::env::var("PATH").unwrap();
-    // A provider that dies may say more than fits into a status.
+    // A crashing provider may print more than fits into a status.
     let wrapper = "#!/bin/sh\nPATH=${PATH#*:}\n\
                    [ \"$1\" = show ] && echo {half && seq 100000 >&2 && echo no schema >&2 && exit 1\n\
                    exec terraform \"$@\"\n";
@@ -261,7 +261,7 @@ async fn a_plan_that_cannot_be_described_is_not_decided_on() {
         let hub = Hub::start(asked, &[("main.tf", THREE)], None, None).await;
         let exit = hub.run().await;
         assert_eq!(hub.last_report().plan, None, "what it would do is not known");
-        assert!(hub.log().contains("knoll: the plan cannot be described"), "{}", hub.log());
+        assert!(hub.log().contains("knoll: cannot describe the plan"), "{}", hub.log());
         assert!(hub.log().contains("no schema"), "{}", hub.log());
         (hub, exit)
     };
@@ -280,7 +280,7 @@ async fn a_plan_that_cannot_be_described_is_not_decided_on() {
         assert!(hub.serials().is_empty());
         assert!(!hub.log().contains("the hook decides"));
     }
-    // Where nobody looks at it, it is applied as it was made.
+    // Without a review, the plan is applied as it was made.
     let (hub, exit) = start(job(Operation::Apply, &WHOLE)).await;
     assert_eq!(exit.code, 0, "{}", hub.log());
     assert_eq!(hub.resources(), ["a", "b", "c"]);
@@ -418,7 +418,7 @@ async fn hooks_run_between_the_steps_and_the_one_that_fails_ends_the_run() {
     assert_eq!(hub.step(StepName::PreInit).state, StepState::Succeeded);
     let failed = hub.step(StepName::PostPlan);
     assert_eq!(failed.state, StepState::Failed);
-    assert!(failed.message.unwrap().contains("the hook `check` failed"));
+    assert!(failed.message.unwrap().contains("hook `check` failed"));
     assert!(hub.serials().is_empty(), "nothing is applied after a hook that failed");
 }
 

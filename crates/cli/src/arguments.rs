@@ -1,54 +1,55 @@
-//! Tells Knoll's own flags from terraform's, before the command line is parsed. Pure.
+//! Separates Knoll's flags from terraform's before clap parses the command line. Pure.
 //!
-//! Terraform's flags have one dash and a whole word (`-no-color`), which a usual parser takes for `-n o-color`. So the
-//! words of a run command are put in order first: Knoll's own flags, by their exact names, then `--`, then the rest.
+//! Terraform's flags have one dash and a whole arg (`-no-color`), which clap would parse as `-n o-color`. The
+//! arguments of a run command are therefore reordered: Knoll's own flags by their exact names, then `--`, then the
+//! rest.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Command};
 
-/// The argument that takes terraform's own words.
+/// The id of the argument that collects terraform's arguments.
 const REST: &str = "args";
 
-/// Takes `-chdir=DIR` away, which terraform knows before its command; the folder.
+/// Removes a leading `-chdir=DIR`, as terraform accepts it before the command, and returns the directory.
 #[must_use]
-pub fn folder(words: &mut Vec<OsString>) -> Option<PathBuf> {
-    let text = words.get(1)?.to_str()?;
+pub fn take_chdir(args: &mut Vec<OsString>) -> Option<PathBuf> {
+    let text = args.get(1)?.to_str()?;
     let folder = text.strip_prefix("-chdir=").or_else(|| text.strip_prefix("--chdir="))?.into();
-    words.remove(1);
+    args.remove(1);
     Some(folder)
 }
 
-/// Puts the words of a run command in order; those of any other command stay as they are.
+/// Reorders the arguments of a run command. The arguments of any other command are unchanged.
 #[must_use]
-pub fn arrange(words: Vec<OsString>, cli: &Command) -> Vec<OsString> {
-    let (length, command) = find(&words, cli);
-    if length >= words.len() && command.is_subcommand_required_set() {
-        // Whoever names no command wants to know which there are.
-        return words.into_iter().chain([OsString::from("--help")]).collect();
+pub fn reorder(args: Vec<OsString>, cli: &Command) -> Vec<OsString> {
+    let (length, command) = find(&args, cli);
+    if length >= args.len() && command.is_subcommand_required_set() {
+        // Without a command, print the help.
+        return args.into_iter().chain([OsString::from("--help")]).collect();
     }
     if !command.get_arguments().any(|arg| arg.get_id() == REST) {
-        return words;
+        return args;
     }
-    let (head, tail) = words.split_at(length);
+    let (head, tail) = args.split_at(length);
     let (mut own, mut rest) = (Vec::new(), Vec::new());
     let mut tail = tail.iter();
-    while let Some(word) = tail.next() {
-        let text = word.to_string_lossy();
+    while let Some(arg) = tail.next() {
+        let text = arg.to_string_lossy();
         match text.as_ref() {
-            // Whatever follows is not ours, even if it looks so.
+            // Everything after `--` belongs to terraform, even if it looks like a flag of Knoll's.
             "--" => {
                 rest.extend(tail.by_ref().cloned());
             }
             "-h" | "-help" | "--help" => own.push("--help".into()),
             _ => match takes_value(command, &text) {
                 Some(true) => {
-                    own.push(word.clone());
+                    own.push(arg.clone());
                     own.extend(tail.next().cloned());
                 }
-                Some(false) => own.push(word.clone()),
-                None => rest.push(word.clone()),
+                Some(false) => own.push(arg.clone()),
+                None => rest.push(arg.clone()),
             },
         }
     }
@@ -56,12 +57,12 @@ pub fn arrange(words: Vec<OsString>, cli: &Command) -> Vec<OsString> {
     head.iter().cloned().chain(own).chain(separator).chain(rest).collect()
 }
 
-/// The command that the words name, and how many words that takes.
-fn find<'a>(words: &[OsString], cli: &'a Command) -> (usize, &'a Command) {
+/// The command that the arguments name, and the number of arguments up to and including it.
+fn find<'a>(args: &[OsString], cli: &'a Command) -> (usize, &'a Command) {
     let mut command = cli;
     let mut at = 1;
-    while let Some(word) = words.get(at) {
-        let text = word.to_string_lossy();
+    while let Some(arg) = args.get(at) {
+        let text = arg.to_string_lossy();
         match takes_value(command, &text) {
             Some(true) => at += 2,
             Some(false) => at += 1,
@@ -78,18 +79,18 @@ fn find<'a>(words: &[OsString], cli: &'a Command) -> (usize, &'a Command) {
     (at, command)
 }
 
-/// Whether a word is a flag of the command, and the next word its value.
-fn takes_value(command: &Command, word: &str) -> Option<bool> {
-    let name = word.split('=').next().unwrap_or(word);
+/// Whether an argument is a flag of the command, and if so whether the next argument is its value.
+fn takes_value(command: &Command, text: &str) -> Option<bool> {
+    let name = text.split('=').next().unwrap_or(text);
     let flag = command.get_arguments().find(|arg| {
         let long = name.strip_prefix("--").is_some_and(|long| arg.get_long() == Some(long));
-        let short = word
+        let short = text
             .strip_prefix('-')
             .is_some_and(|short| arg.get_short().is_some_and(|known| short.chars().eq(std::iter::once(known))));
         long || short
     })?;
     let sets = matches!(flag.get_action(), ArgAction::Set | ArgAction::Append);
-    Some(sets && !word.contains('='))
+    Some(sets && !text.contains('='))
 }
 
 #[cfg(test)]
@@ -101,7 +102,7 @@ mod tests {
     #[track_caller]
     fn check(words: &str, expect: &str) {
         let words = words.split_whitespace().map(OsString::from).collect();
-        let arranged = arrange(words, &crate::cli::Cli::command());
+        let arranged = reorder(words, &crate::cli::Cli::command());
         assert_eq!(arranged.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "), expect);
     }
 
@@ -127,7 +128,7 @@ mod tests {
     fn a_folder_is_named_before_the_command() {
         let take = |words: &str| {
             let mut words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
-            (folder(&mut words), words.len())
+            (take_chdir(&mut words), words.len())
         };
         assert_eq!(take("knoll -chdir=live/net plan"), (Some("live/net".into()), 2));
         assert_eq!(take("knoll plan -chdir=x"), (None, 3));

@@ -1,4 +1,4 @@
-//! Where a command works: the cluster, the namespace, and the Workspace of the current folder.
+//! The cluster, the namespace and the current directory that a command works with.
 
 use std::path::PathBuf;
 
@@ -11,31 +11,30 @@ use kube::core::NamespaceResourceScope;
 use super::choice::{Choice, suggestion};
 use crate::connect::{Cluster, Connection, Explain};
 
-/// The flag that names a Workspace.
+/// The `--workspace` flag.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct WorkspaceArg {
-    /// The workspace [default: the one that this folder uses]
+    /// The workspace [default: the one selected in this directory]
     #[arg(long, short, env = "KNOLL_WORKSPACE", value_name = "WORKSPACE", add = crate::complete::workspaces())]
     pub workspace: Option<String>,
 }
 
-/// A cluster and a namespace, and the folder that the command was called in.
+/// The cluster, the namespace and the directory of a command.
 #[derive(Clone)]
-pub struct Place {
-    /// The cluster.
+pub struct Session {
     pub cluster: Cluster,
-    /// The namespace.
     pub namespace: String,
-    /// The current folder.
     pub folder: PathBuf,
-    /// What the folder has chosen.
+    /// The Workspace selected in the directory.
     pub choice: Option<Choice>,
 }
 
-impl Place {
-    /// Finds the cluster and the namespace: the flag's, the folder's, the context's.
+impl Session {
+    /// Finds the cluster and the namespace. The flag comes before the directory's selection, which comes before the
+    /// context.
     pub async fn find(connection: &Connection) -> Result<Self> {
-        let folder = std::env::current_dir().context("the current folder is gone; change into another one")?;
+        let folder =
+            std::env::current_dir().context("the current directory no longer exists; change into another one")?;
         let choice = Choice::read(&folder)?;
         let cluster = Cluster::find(connection).await?;
         let chosen = choice.as_ref().map(|choice| choice.namespace.clone());
@@ -43,7 +42,6 @@ impl Place {
         Ok(Self { cluster, namespace, folder, choice })
     }
 
-    /// The objects of a kind in the namespace.
     #[must_use]
     pub fn api<K>(&self) -> Api<K>
     where
@@ -52,40 +50,42 @@ impl Place {
         Api::namespaced(self.cluster.client.clone(), &self.namespace)
     }
 
-    /// The name of the Workspace: the flag's, or the folder's.
+    /// The name of the Workspace: that of the flag, or the selected one.
     pub fn workspace_name(&self, flag: &WorkspaceArg) -> Result<String> {
-        // The folder's choice is one in a namespace; another namespace may have another one of that name.
+        // The selection is bound to a namespace; another namespace may have another Workspace of that name.
         let chosen = self.choice.as_ref().filter(|choice| choice.namespace == self.namespace);
         flag.workspace.clone().or_else(|| chosen.map(|choice| choice.workspace.clone())).ok_or_else(|| {
             anyhow!(
-                "this folder uses no workspace in namespace `{}` yet\n  \
-                 `knoll workspace new {}` makes one, `knoll workspace select NAME` uses one that is there",
+                "no workspace of namespace `{}` is selected in this directory\n  \
+                 create one with `knoll workspace new {}`, or select one with `knoll workspace select NAME`",
                 self.namespace,
                 suggestion(&self.folder)
             )
         })
     }
 
-    /// The Workspace itself.
     pub async fn workspace(&self, name: &str) -> Result<Workspace> {
         let found = self.api::<Workspace>().get_opt(name).await;
-        let found = found.explain(&self.cluster, &format!("cannot read the workspace `{name}`"))?;
+        let found = found.explain(&self.cluster, &format!("cannot read workspace `{name}`"))?;
         if found.is_none() {
             self.check_installed().await?;
         }
         found.ok_or_else(|| {
             anyhow!(
-                "there is no workspace `{name}` in namespace `{}`\n  \
-                 `knoll workspace list` shows those that are there, `knoll workspace new {name}` makes it",
+                "workspace `{name}` not found in namespace `{}`\n  \
+                 list workspaces with `knoll workspace list`, or create it with `knoll workspace new {name}`",
                 self.namespace
             )
         })
     }
 
-    /// An object that is not there looks like a kind that is not there: tells the two apart.
+    /// Fails if Knoll is not installed. The API server answers 404 both for a missing object and for a missing kind.
     pub async fn check_installed(&self) -> Result<()> {
         let few = kube::api::ListParams::default().limit(1);
-        self.api::<Workspace>().list_metadata(&few).await.explain(&self.cluster, "cannot look for Knoll")?;
+        self.api::<Workspace>()
+            .list_metadata(&few)
+            .await
+            .explain(&self.cluster, "cannot check whether Knoll is installed")?;
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Where Knoll's parts listen in the embedded cluster: the same ports and the same certificate after a restart.
+//! Starts Knoll's services in the embedded cluster, with the same ports and certificate after a restart.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -13,47 +13,47 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::folder::Folder;
-use crate::parts::{self, Parts};
+use crate::services::{self, Services};
 
-/// Where the cluster's own objects are.
+/// The namespace of the services' own objects.
 const NAMESPACE: &str = "kube-system";
-/// The ConfigMap that says on which ports the parts are.
-const PLACE: &str = "knoll-hub";
-/// Its keys.
+/// The ConfigMap that records the services' ports.
+const PORTS: &str = "knoll-hub";
+/// The keys of the ConfigMap.
 const HUB: &str = "port";
 const METRICS: &str = "metricsPort";
-/// Images say nothing to the embedded node: programs are those of the host, whatever their version.
+/// The tag of all images. The embedded node ignores images and runs the host's programs.
 const HOST: &str = "host";
-/// Whoever uses this cluster is the user of this machine.
+/// `file://` sources are allowed, because the user of the embedded cluster is the user of the machine.
 const FETCH: knoll_storage::FetchSettings = knoll_storage::FetchSettings { local: true };
 
-/// Starts the parts on loopback. They stop with the token.
-pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToken) -> Result<Parts> {
+/// Starts the services on loopback. They stop when `stop` is cancelled.
+pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToken) -> Result<Services> {
     let metrics = Metrics::default();
     let client = counted(client, &metrics);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-    let known = maps.get_opt(PLACE).await.context("cannot read where the hub was")?;
+    let known = maps.get_opt(PORTS).await.context("cannot read the ports of the last start")?;
     let known = known.and_then(|map| map.data).unwrap_or_default();
     let port = |key: &str| known.get(key).and_then(|port| port.parse().ok()).unwrap_or_default();
     let hub = start_hub(&client, port(HUB), &stop).await?;
-    let monitor = listen(port(METRICS)).await.context("the metrics cannot be served")?;
+    let monitor = listen(port(METRICS)).await.context("cannot serve metrics")?;
     let ports = [(HUB, hub.addr.port()), (METRICS, monitor.local_addr()?.port())];
     if ports.iter().any(|(key, now)| port(key) != *now) {
         let data: serde_json::Map<_, _> =
             ports.map(|(key, port)| (key.to_owned(), port.to_string().into())).into_iter().collect();
         let map =
-            serde_json::json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": PLACE}, "data": data });
-        maps.patch(PLACE, &PatchParams::apply("knoll").force(), &Patch::Apply(map))
+            serde_json::json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": PORTS}, "data": data });
+        maps.patch(PORTS, &PatchParams::apply("knoll").force(), &Patch::Apply(map))
             .await
-            .context("cannot record where the hub is")?;
+            .context("cannot store the ports")?;
     }
 
     let cache = folder.cache().join("plugins");
-    std::fs::create_dir_all(&cache).with_context(|| format!("cannot make `{}`", cache.display()))?;
+    std::fs::create_dir_all(&cache).with_context(|| format!("cannot create `{}`", cache.display()))?;
     let image = |name: &str| ToolImage { repository: name.to_owned(), version: HOST.to_owned() };
     let platform = Platform {
         knoll_image: format!("knoll:{HOST}"),
-        // This program, in which everything is.
+        // The runner is this executable.
         runner: Runner::Container("knoll"),
         terraform: image("terraform"),
         tofu: image("tofu"),
@@ -61,13 +61,13 @@ pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToke
         hub_ca: hub.ca_pem.clone(),
         plugin_cache: Some(PluginCache { path: cache.display().to_string(), volume: None }),
     };
-    // The lock on the data folder is what keeps a second operator away.
+    // The lock on the data directory replaces leader election.
     let health = Health::default();
     let settings = knoll_operator::Settings { namespace: None, platform, lease: None, metrics, health, fetch: FETCH };
-    Ok(parts::start(client, hub, monitor, settings, stop))
+    Ok(services::start(client, hub, monitor, settings, stop))
 }
 
-/// Starts the hub where runners that outlived the last cluster look for it.
+/// Starts the hub on its previous port, where the runners of the last start look for it.
 async fn start_hub(client: &kube::Client, port: u16, stop: &CancellationToken) -> Result<Running> {
     let names = ["127.0.0.1".to_owned()];
     let start = async |port| {
@@ -76,14 +76,14 @@ async fn start_hub(client: &kube::Client, port: u16, stop: &CancellationToken) -
     };
     match start(port).await {
         Err(error) if port != 0 => {
-            tracing::warn!(%error, "runs that are under way cannot report any more");
+            tracing::warn!(%error, "the hub's previous port is taken: runners of the last start cannot reach it");
             start(0).await
         }
         result => result,
     }
 }
 
-/// Listens on the port if it is free, and on another one if it is not.
+/// Listens on the port, or on another one if it is taken.
 async fn listen(port: u16) -> std::io::Result<TcpListener> {
     match TcpListener::bind(loopback(port)).await {
         Err(_) if port != 0 => TcpListener::bind(loopback(0)).await,

@@ -1,4 +1,4 @@
-//! Knoll's own parts, the same on every cluster: the hub, the controllers, and what tells how they are.
+//! Starts and stops Knoll's services: the hub, the controllers, and the health and metrics endpoint.
 
 use std::time::Duration;
 
@@ -11,63 +11,69 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// How long the parts may take to stop.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long the services may take to shut down.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The parts, running.
-pub struct Parts {
+/// Handles of the running services.
+pub struct Services {
     hub: Mutex<JoinHandle<()>>,
     operator: Mutex<JoinHandle<Result<(), knoll_operator::Error>>>,
-    telling: Mutex<JoinHandle<std::io::Result<()>>>,
+    monitoring: Mutex<JoinHandle<std::io::Result<()>>>,
 }
 
-/// Starts what goes with a hub that runs. All of it stops with the token.
-pub fn start(client: Client, hub: Running, monitor: TcpListener, settings: Settings, stop: CancellationToken) -> Parts {
+/// Starts the controllers and the monitoring endpoint beside a running hub. All of them stop when `stop` is cancelled.
+pub fn start(
+    client: Client,
+    hub: Running,
+    monitor: TcpListener,
+    settings: Settings,
+    stop: CancellationToken,
+) -> Services {
     let Running { mut ready, done, addr: _, ca_pem: _ } = hub;
     let health = settings.health.clone();
-    let telling = health::serve(monitor, settings.metrics.clone(), health.clone(), stop.clone());
+    let monitoring = health::serve(monitor, settings.metrics.clone(), health.clone(), stop.clone());
     tokio::spawn(async move {
         if ready.wait_for(|ready| *ready).await.is_ok() {
             health.hub_is_ready();
         }
     });
     let operator = tokio::spawn(knoll_operator::run(client, settings, stop));
-    Parts { hub: Mutex::new(done), operator: Mutex::new(operator), telling: Mutex::new(telling) }
+    Services { hub: Mutex::new(done), operator: Mutex::new(operator), monitoring: Mutex::new(monitoring) }
 }
 
-impl Parts {
-    /// Resolves when a part has ended although nobody told it to.
+impl Services {
+    /// Resolves with a message when a service ends before it was told to stop.
     pub async fn failed(&self) -> String {
         let mut hub = self.hub.lock().await;
         let mut operator = self.operator.lock().await;
-        let mut telling = self.telling.lock().await;
+        let mut monitoring = self.monitoring.lock().await;
         tokio::select! {
             ended = &mut *hub => why("the hub", ended.err()),
             ended = &mut *operator => match ended {
                 Ok(result) => why("the operator", result.err()),
                 Err(error) => why("the operator", Some(error)),
             },
-            ended = &mut *telling => match ended {
-                Ok(result) => why("what tells its health", result.err()),
-                Err(error) => why("what tells its health", Some(error)),
+            ended = &mut *monitoring => match ended {
+                Ok(result) => why("the health endpoint", result.err()),
+                Err(error) => why("the health endpoint", Some(error)),
             },
         }
     }
 
-    /// Waits until all have stopped, or have had their time.
+    /// Waits until all services have stopped, at most [`SHUTDOWN_TIMEOUT`].
     pub async fn finished(self) {
         let (hub, operator) = (self.hub.into_inner(), self.operator.into_inner());
-        let telling = self.telling.into_inner();
+        let monitoring = self.monitoring.into_inner();
         let all = async {
-            tokio::join!(ended(hub), ended(operator), ended(telling));
+            tokio::join!(ended(hub), ended(operator), ended(monitoring));
         };
-        if tokio::time::timeout(PATIENCE, all).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
             tracing::warn!("the hub or the operator did not stop in time");
         }
     }
 }
 
-/// One that has been waited for already is not waited for again.
+/// Awaits a task, unless [`Services::failed`] has already polled it to completion.
 async fn ended<T>(task: JoinHandle<T>) {
     if !task.is_finished() {
         let _ = task.await;
