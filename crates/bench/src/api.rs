@@ -1,4 +1,5 @@
-//! `cargo xtask bench api`: the same requests to the embedded API server and to kube-apiserver with etcd, in turns.
+//! `cargo xtask bench api`: sends the same requests alternately to the embedded API server and to kube-apiserver with
+//! etcd.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,31 +13,31 @@ use crate::server::{Server, config_map};
 use crate::spread::Spread;
 use crate::table::Table;
 
-/// How many objects the list has, and gets and patches choose from.
+/// The number of objects that are listed, read and patched.
 const OBJECTS: u64 = 10_000;
-/// How many watches see every change.
+/// The number of watches that see every change.
 const WATCHES: usize = 100;
-/// How many changes they see.
+/// The number of changes.
 const CHANGES: u64 = 200;
 const CLIENTS: [usize; 2] = [1, 32];
 const NAMES: [&str; 2] = ["embedded", "kube-apiserver + etcd"];
 
-/// The two servers.
+/// The flags of `bench api`.
 #[derive(clap::Args)]
-pub struct Arguments {
-    /// The kubeconfig of the embedded one
+pub struct ApiArgs {
+    /// The kubeconfig of the embedded server
     #[arg(long)]
     embedded: PathBuf,
-    /// Its process
+    /// The process id of the embedded server
     #[arg(long, value_delimiter = ',')]
     embedded_processes: Vec<u32>,
-    /// How long it took to start, in milliseconds
+    /// The start-up time of the embedded server, in milliseconds
     #[arg(long)]
     embedded_start: f64,
-    /// The kubeconfig of the real one
+    /// The kubeconfig of the real server
     #[arg(long)]
     real: PathBuf,
-    /// Its processes: kube-apiserver and etcd
+    /// The process ids of kube-apiserver and etcd
     #[arg(long, value_delimiter = ',')]
     real_processes: Vec<u32>,
     /// How long it took to start, in milliseconds
@@ -69,7 +70,7 @@ const LOADS: [(Load, &str); 5] = [
 ];
 
 /// Measures and prints the table.
-pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub async fn run(arguments: &ApiArgs) -> anyhow::Result<()> {
     let servers = [
         Server::connect(&arguments.embedded, arguments.embedded_processes.clone()).await?,
         Server::connect(&arguments.real, arguments.real_processes.clone()).await?,

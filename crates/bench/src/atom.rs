@@ -1,4 +1,4 @@
-//! Many objects in one Atom beside `kubectl apply --server-side` of the same ones: the time until all are written.
+//! Compares an Atom with many objects with `kubectl apply --server-side`: the time until all objects are written.
 
 use std::fmt::Write;
 use std::io::Write as _;
@@ -10,25 +10,24 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-/// What to measure, and where.
+/// The flags of `bench atom`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct AtomArgs {
     /// The kubeconfig of an embedded cluster
     #[arg(long)]
     embedded: Option<String>,
-    /// The kubeconfig of a real cluster with Knoll in it
+    /// The kubeconfig of a real cluster with Knoll installed
     #[arg(long)]
     real: Option<String>,
-    /// How many objects
+    /// The number of objects
     #[arg(long, default_value_t = 500)]
     objects: usize,
-    /// How often each side is measured
+    /// The number of measurements per side
     #[arg(long, default_value_t = 3)]
     rounds: usize,
 }
 
-/// Measures each cluster that is given.
-pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub async fn run(arguments: &AtomArgs) -> anyhow::Result<()> {
     for (name, kubeconfig) in [("embedded", &arguments.embedded), ("real", &arguments.real)] {
         if let Some(kubeconfig) = kubeconfig {
             one(arguments, name, kubeconfig).await?;
@@ -37,8 +36,8 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures both sides in turns, each in a namespace of its own.
-async fn one(arguments: &Arguments, name: &str, kubeconfig: &str) -> anyhow::Result<()> {
+/// Measures both sides alternately, each in its own namespace.
+async fn one(arguments: &AtomArgs, name: &str, kubeconfig: &str) -> anyhow::Result<()> {
     let config = Kubeconfig::read_from(kubeconfig).context("cannot read the kubeconfig")?;
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     let client = Client::try_from(config)?;
@@ -84,7 +83,7 @@ fn middle(mut times: Vec<Duration>) -> Duration {
 fn call(kubeconfig: &str, namespace: &str, words: &[&str], input: &str) -> anyhow::Result<()> {
     let mut command = Command::new("kubectl");
     command.args(["--kubeconfig", kubeconfig, "--namespace", namespace]).args(words);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("kubectl is not there")?;
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("cannot start kubectl")?;
     child.stdin.take().context("kubectl takes no input")?.write_all(input.as_bytes())?;
     if !child.wait()?.success() {
         bail!("kubectl {} failed", words.join(" "));
@@ -98,8 +97,8 @@ fn by_kubectl(kubeconfig: &str, namespace: &str, template: &str) -> anyhow::Resu
     Ok(begun.elapsed())
 }
 
-/// From the creation of the Atom until its status says that everything is written.
-async fn by_atom(arguments: &Arguments, client: &Client, namespace: &str, template: &str) -> anyhow::Result<Duration> {
+/// The time from the creation of the Atom until its status reports every object as written.
+async fn by_atom(arguments: &AtomArgs, client: &Client, namespace: &str, template: &str) -> anyhow::Result<Duration> {
     let url = |plural: &str| format!("/apis/knoll.dev/v1alpha1/namespaces/{namespace}/{plural}");
     let post = async |plural: &str, object: Value| -> anyhow::Result<Value> {
         let request = http::Request::post(url(plural)).header("content-type", "application/json");

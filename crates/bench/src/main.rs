@@ -1,4 +1,4 @@
-//! What `cargo xtask bench` runs: each benchmark measures its sides in turns, in one run, and prints one table.
+//! The benchmarks of `cargo xtask bench`. Each one measures its sides alternately in one process, and prints one table.
 
 mod api;
 mod atom;
@@ -10,7 +10,7 @@ mod table;
 
 use clap::{Parser, Subcommand};
 
-/// Benchmarks of Knoll.
+/// Benchmarks of Knoll
 #[derive(Parser)]
 #[command(name = "knoll-bench")]
 struct Arguments {
@@ -20,19 +20,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// The embedded API server beside kube-apiserver with etcd
-    Api(api::Arguments),
-    /// Many objects in one Atom beside `kubectl apply --server-side`
-    Atom(atom::Arguments),
-    /// One run, and 20 at once, beside bare terraform
-    Run(run::Arguments),
-    /// Many Stacks: created at once, and settled
-    Stacks(stacks::Arguments),
+    /// Compare the embedded API server with kube-apiserver and etcd
+    Api(api::ApiArgs),
+    /// Compare an Atom with many objects with `kubectl apply --server-side`
+    Atom(atom::AtomArgs),
+    /// Compare one run, and 20 concurrent ones, with bare terraform
+    Run(run::RunArgs),
+    /// Measure many Stacks: created at once, and settled
+    Stacks(stacks::StacksArgs),
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // kube takes whichever TLS provider is installed.
+    // kube uses the installed TLS provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match Arguments::parse().bench {
         Bench::Api(arguments) => api::run(&arguments).await,

@@ -1,4 +1,4 @@
-//! What a run costs: terraform by itself, beside the same through Knoll on the embedded cluster and on a real one.
+//! Measures the cost of a run: bare terraform, compared with Knoll on the embedded cluster and on a real one.
 
 mod bare;
 mod cluster;
@@ -14,7 +14,7 @@ use requests::Requests;
 use crate::spread::Spread;
 use crate::table::Table;
 
-/// A module of three resources, as in the README.
+/// The module of the README, with three resources.
 const MODULE: &str = r#"
 resource "terraform_data" "network" { input = "knoll" }
 resource "terraform_data" "subnet" {
@@ -23,45 +23,44 @@ resource "terraform_data" "subnet" {
 }
 output "network" { value = terraform_data.network.output }
 "#;
-/// How many runs are started at once, each in a Workspace of its own.
+/// The number of concurrent runs, each in its own Workspace.
 const CROWD: usize = 20;
 
-/// What may be reached, in terms of bare terraform and of a pod's start.
+/// The targets, relative to bare terraform and to the start of a pod.
 const EMBEDDED_RATIO: f64 = 1.5;
 const REAL_RATIO: f64 = 1.5;
 const REAL_REST: f64 = 0.3;
 const REAL_CROWD: f64 = 10.0;
 const REQUESTS: f64 = 20.0;
 
-/// The clusters, with Knoll in them.
+/// The flags of `bench run`.
 #[derive(clap::Args)]
-pub struct Arguments {
-    /// The kubeconfig of the embedded one
+pub struct RunArgs {
+    /// The kubeconfig of the embedded cluster
     #[arg(long)]
     embedded: PathBuf,
-    /// The kubeconfig of a real one, whose node is this machine
+    /// The kubeconfig of a real cluster, whose node is this machine
     #[arg(long, requires = "audit")]
     real: Option<PathBuf>,
-    /// The audit log of the real one
+    /// The audit log of the real cluster
     #[arg(long)]
     audit: Option<PathBuf>,
-    /// How often one run is measured
+    /// The number of measurements of one run
     #[arg(long, default_value_t = 10)]
     rounds: usize,
-    /// How often 20 runs at once are measured
+    /// The number of measurements of 20 concurrent runs
     #[arg(long, default_value_t = 5)]
     crowds: usize,
 }
 
-/// The readings of one side.
+/// The measurements of one side.
 #[derive(Default)]
 struct Readings {
     one: Spread,
     crowd: Spread,
 }
 
-/// Measures and prints the table.
-pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub async fn run(arguments: &RunArgs) -> anyhow::Result<()> {
     let bare = Bare::new(MODULE)?;
     let embedded = Cluster::connect(&arguments.embedded, None).await?;
     let real = match &arguments.real {
@@ -92,13 +91,13 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 async fn measure(
-    arguments: &Arguments,
+    arguments: &RunArgs,
     bare: &Bare,
     embedded: &Cluster,
     real: Option<&Cluster>,
 ) -> anyhow::Result<Report> {
     let mut report = Report { real: real.map(|_| Readings::default()), ..Report::default() };
-    // The first run of each side fills caches that stay full, and shows what its pod looks like.
+    // The first run of each side fills the caches, and shows the shape of its pod.
     bare.once().await?;
     embedded.once(MODULE).await?;
     let mut shape = None;
@@ -138,15 +137,15 @@ struct Report {
     bare: Readings,
     embedded: Readings,
     real: Option<Readings>,
-    /// A pod of one container.
+    /// The start of a pod with one container.
     plain_start: Spread,
-    /// Terraform by itself in as many pods of one container.
+    /// Bare terraform in as many pods with one container.
     plain_crowd: Spread,
-    /// A pod of the same containers and volumes as that of a Run.
+    /// The start of a pod with the containers and volumes of a Run's pod.
     start: Spread,
     embedded_requests: Requests,
     real_requests: Requests,
-    /// How Knoll is installed in the real cluster: where pods have their runner from.
+    /// Where the pods of the real cluster get the runner from.
     runner: Option<&'static str>,
 }
 

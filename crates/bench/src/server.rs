@@ -1,4 +1,4 @@
-//! One API server under load: requests whose answers are read and not looked into, so that the client costs little.
+//! One API server under load. Responses are read but not parsed, so that the client costs little.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,21 +14,21 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-/// A server, and the processes that it is made of.
+/// A server and its processes.
 pub struct Server {
     client: Client,
     processes: Vec<u32>,
 }
 
 impl Server {
-    /// Connects as the kubeconfig says.
+    /// Connects with a kubeconfig.
     pub async fn connect(kubeconfig: &Path, processes: Vec<u32>) -> anyhow::Result<Self> {
         let file = Kubeconfig::read_from(kubeconfig)?;
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
         Ok(Self { client: Client::try_from(config)?, processes })
     }
 
-    /// One request; the answer's bytes.
+    /// Sends one request, and returns the bytes of the response.
     pub async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Bytes> {
         let mut request = Request::builder().method(&method).uri(path).header("accept", "application/json");
         if body.is_some() {
@@ -40,12 +40,12 @@ impl Server {
         let status = answer.status();
         let bytes = answer.into_body().collect().await?.to_bytes();
         if !status.is_success() {
-            bail!("{method} {path} was answered {status}: {}", String::from_utf8_lossy(&bytes));
+            bail!("{method} {path} returned {status}: {}", String::from_utf8_lossy(&bytes));
         }
         Ok(bytes)
     }
 
-    /// Sends requests from so many clients at once for a while; how many were answered a second.
+    /// Sends requests from several clients concurrently for a while, and returns the rate per second.
     pub async fn rate(
         &self,
         clients: usize,
@@ -67,20 +67,19 @@ impl Server {
         Ok(answered / begun.elapsed().as_secs_f64())
     }
 
-    /// Opens a watch of the ConfigMaps of a namespace.
+    /// Opens a watch of the ConfigMaps in a namespace.
     pub async fn watch(&self, namespace: &str, from: &str) -> anyhow::Result<Watch> {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps?watch=true&resourceVersion={from}");
         let request = Request::get(path).body(Body::empty())?;
         Ok(Watch(self.client.send(request).await?.into_body()))
     }
 
-    /// Makes a namespace.
     pub async fn namespace(&self, name: &str) -> anyhow::Result<()> {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         self.ask(Method::POST, "/api/v1/namespaces", Some(body)).await.map(drop)
     }
 
-    /// The memory that its processes hold, in MB.
+    /// The resident memory of its processes, in MB.
     pub fn memory(&self) -> anyhow::Result<f64> {
         let mut kilobytes = 0.0;
         for process in &self.processes {
@@ -93,11 +92,10 @@ impl Server {
     }
 }
 
-/// An open watch.
 pub struct Watch(Body);
 
 impl Watch {
-    /// Resolves when so many events were seen.
+    /// Resolves after this many events.
     pub async fn sees(mut self, events: usize) -> anyhow::Result<()> {
         let mut seen = 0;
         while seen < events {
@@ -110,7 +108,7 @@ impl Watch {
     }
 }
 
-/// A ConfigMap of about a kilobyte.
+/// A ConfigMap of about one kilobyte.
 pub fn config_map(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",

@@ -1,17 +1,15 @@
-//! Several readings of one thing: their median, and how far they lie apart.
+//! The median and the range of several measurements.
 
-/// Readings of one thing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spread(Vec<f64>);
 
 impl Spread {
-    /// One more reading.
     pub fn add(&mut self, reading: f64) {
         let at = self.0.partition_point(|known| *known < reading);
         self.0.insert(at, reading);
     }
 
-    /// The reading in the middle; 0 when there is none.
+    /// The median, or 0 without measurements.
     pub fn median(&self) -> f64 {
         match self.0.len() {
             0 => 0.0,
@@ -20,7 +18,7 @@ impl Spread {
         }
     }
 
-    /// The smallest and the largest.
+    /// The smallest and the largest measurement.
     pub fn bounds(&self) -> (f64, f64) {
         (self.0.first().copied().unwrap_or_default(), self.0.last().copied().unwrap_or_default())
     }

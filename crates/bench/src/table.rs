@@ -1,16 +1,14 @@
-//! A table of text whose columns line up.
+//! A text table with aligned columns.
 
-/// Rows of cells; the first row is the heading, and the first column is aligned to the left.
+/// Rows of cells. The first row is the heading, and the first column is aligned to the left.
 #[derive(Default)]
 pub struct Table(Vec<Vec<String>>);
 
 impl Table {
-    /// One more row.
     pub fn row<const N: usize>(&mut self, cells: [&str; N]) {
         self.0.push(cells.iter().map(|cell| (*cell).to_owned()).collect());
     }
 
-    /// The table as lines.
     pub fn lines(&self) -> Vec<String> {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or_default();
         let width = |at: usize| self.0.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();

@@ -198,7 +198,7 @@ fn what_is_in_the_way_is_said() {
     let data = home.folder.path().join("data");
     std::fs::create_dir_all(data.join("knoll.log")).unwrap();
     session.call("up --detach");
-    session.answer("runs", "There is no cluster here.", "y\r");
+    session.answer("runs", "No cluster is configured.", "y\r");
     std::fs::create_dir(data.join("knoll.pid")).unwrap();
     session.call("up");
     std::fs::remove_dir(data.join("knoll.pid")).unwrap();
@@ -425,10 +425,10 @@ fn what_happens_meanwhile_is_said() {
     home.ok(&["apply", "--approval", "manual", "--detach", "-var", "word=two"]);
     let run = home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
     let run = run["metadata"]["name"].as_str().unwrap();
-    session.answer(&format!("approve {run}"), "Approve exactly this plan", "n\r");
+    session.answer(&format!("approve {run}"), "Approve this plan", "n\r");
     home.ok(&["discard", run, "--yes"]);
-    session.answer("state rollback 2", "Make serial 2 the state", "n\r");
-    session.answer("workspace delete net", "Delete the workspace `net`", "n\r");
+    session.answer("state rollback 2", "Roll back the state", "n\r");
+    session.answer("workspace delete net", "Delete workspace `net`", "n\r");
 
     let begun = |run: &Value| {
         run["status"]["steps"].as_array().is_some_and(|steps| steps.iter().any(|step| step["name"] == "command"))

@@ -96,7 +96,7 @@ fn a_plan_is_decided_by_whoever_looks_at_it() {
     let mut terminal = Terminal::run(&home, &["approve", run, "--comment", "looks right", "--follow"], 30, 100);
     terminal.prints("resource \"terraform_data\" \"a\"");
     terminal.sees("+ terraform_data.a (create)");
-    terminal.sees("Approve exactly this plan");
+    terminal.sees("Approve this plan");
     terminal.types("y\n");
     terminal.sees("Apply complete!");
     assert_eq!(terminal.ends().code(), Some(0));
@@ -121,7 +121,7 @@ fn whoever_decides_second_is_told_who_was_first() {
     let run = run.trim();
     home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
     let mut terminal = Terminal::run(&home, &["approve", run], 30, 100);
-    terminal.sees("Approve exactly this plan");
+    terminal.sees("Approve this plan");
     home.ok(&["discard", run, "--yes"]);
     home.until_run("it is discarded", |run| run["status"]["phase"] == "Discarded");
     terminal.types("y\n");

@@ -1,4 +1,4 @@
-//! Differences that are accepted, each with its reason. They stand in one file, `accepted.yaml`.
+//! Accepted differences between the servers, each with its reason, from `accepted.yaml`.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,28 +7,25 @@ use anyhow::Context;
 use regex::Regex;
 use serde::Deserialize;
 
-/// One kind of difference that is accepted.
+/// One accepted difference.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// `FILE/SCENARIO`, where `*` stands for anything.
+    /// `FILE/SCENARIO`, where `*` matches any text.
     pub scenario: String,
-    /// `METHOD PATH`, where `*` stands for anything.
+    /// `METHOD PATH`, where `*` matches any text.
     pub request: String,
-    /// The place in the answer, where `*` stands for anything.
+    /// The path in the response, where `*` matches any text.
     pub path: String,
-    /// Why it is accepted.
     pub reason: String,
     #[serde(skip)]
     count: AtomicUsize,
 }
 
-/// All accepted differences.
 #[derive(Debug, Default)]
 pub struct Accepted(Vec<Entry>);
 
 impl Accepted {
-    /// Reads the file.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
         Self::parse(&text).with_context(|| format!("`{}` is not a list of accepted differences", path.display()))
@@ -38,7 +35,7 @@ impl Accepted {
         Ok(Self(serde_saphyr::from_str(text)?))
     }
 
-    /// The difference is accepted. Counts it.
+    /// Whether the difference is accepted. Counts its use.
     pub fn accepts(&self, scenario: &str, request: &str, path: &str) -> bool {
         let found =
             self.0.iter().find(|e| fits(&e.scenario, scenario) && fits(&e.request, request) && fits(&e.path, path));
@@ -48,13 +45,13 @@ impl Accepted {
         found.is_some()
     }
 
-    /// Every entry with how many differences it accepted.
+    /// Every entry with the number of differences it accepted.
     pub fn counts(&self) -> impl Iterator<Item = (&Entry, usize)> {
         self.0.iter().map(|e| (e, e.count.load(Ordering::Relaxed)))
     }
 }
 
-/// The text fits a pattern in which `*` stands for any text.
+/// Whether the text matches a pattern in which `*` matches any text.
 pub fn fits(pattern: &str, text: &str) -> bool {
     let parts: Vec<String> = pattern.split('*').map(regex::escape).collect();
     Regex::new(&format!("(?s)^{}$", parts.join(".*"))).is_ok_and(|r| r.is_match(text))

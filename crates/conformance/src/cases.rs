@@ -1,4 +1,4 @@
-//! The cases of `crates/api/cases` as scenarios: both servers must give every one of them the same answer.
+//! The cases of `crates/api/cases` as scenarios: both servers must give the same response to each of them.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::scenario::{Scenario, Step};
 
-/// One case. Whether it is accepted is for other tests to say; here both servers must say the same.
+/// One case. Other tests check whether it is accepted; here both servers must agree.
 #[derive(Deserialize)]
 struct Case {
     object: Option<Value>,
@@ -16,7 +16,6 @@ struct Case {
     update: Option<Value>,
 }
 
-/// Reads the cases of a folder.
 pub fn load(folder: &Path) -> anyhow::Result<Vec<Scenario>> {
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .with_context(|| format!("cannot list the cases in `{}`", folder.display()))?

@@ -1,4 +1,4 @@
-//! A connection to one API server: requests go out as a step says, answers come back whole.
+//! A connection to one API server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,61 +12,54 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
 
-/// The headers of an answer that a client acts on.
+/// The response headers that clients act on.
 const HEADERS: &[&str] = &["content-type", "warning", "retry-after", "allow"];
-/// No answer takes longer than this.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One API server.
 #[derive(Clone)]
 pub struct Connection {
-    /// Host and port of the server.
     pub host: String,
     admin: Client,
     nobody: Client,
 }
 
-/// What a server answered.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// The status code.
     pub code: u16,
     /// The headers that are compared.
     pub headers: BTreeMap<String, Vec<String>>,
-    /// The body: JSON where it is, text otherwise.
+    /// The body, as JSON if it is valid JSON, otherwise as text.
     pub body: Value,
 }
 
 impl Answer {
-    /// The answer as one value, for comparison.
+    /// The response as one value, for comparison.
     pub fn to_value(&self) -> Value {
         serde_json::json!({"code": self.code, "headers": self.headers, "body": self.body})
     }
 }
 
-/// A request, variables filled in.
+/// A request with its variables filled in.
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing {
-    /// `GET` and the like.
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// The headers.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: Vec<u8>,
-    /// The administrator's credentials are left out.
+    /// Send it without the administrator's credentials.
     pub bare: bool,
 }
 
 impl Connection {
-    /// Connects as a kubeconfig's current context says.
+    /// Connects with the current context of a kubeconfig.
     pub async fn open(kubeconfig: &str) -> anyhow::Result<Self> {
         let parsed = Kubeconfig::from_yaml(kubeconfig).context("the kubeconfig cannot be read")?;
         let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
             .await
             .context("the kubeconfig's current context cannot be used")?;
-        // An answer that tells the client to come back later is an answer.
+        // A response with `Retry-After` is compared like any other.
         config.default_retry = false;
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let mut bare = config.clone();
@@ -82,21 +75,21 @@ impl Connection {
         }
         let request = request.body(Body::from(outgoing.body.clone())).context("the request cannot be built")?;
         let client = if outgoing.bare { &self.nobody } else { &self.admin };
-        let answer = tokio::time::timeout(PATIENCE, client.send(request));
+        let answer = tokio::time::timeout(RESPONSE_TIMEOUT, client.send(request));
         Ok(answer.await.context("no answer came in time")??)
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request, and reads the whole response.
     pub async fn send(&self, outgoing: &Outgoing) -> anyhow::Result<Answer> {
         let response = self.start(outgoing).await?;
         let code = response.status().as_u16();
         let headers = selected(response.headers());
-        let body = tokio::time::timeout(PATIENCE, response.into_body().collect());
+        let body = tokio::time::timeout(RESPONSE_TIMEOUT, response.into_body().collect());
         let bytes = body.await.context("the answer did not end in time")??.to_bytes();
         Ok(Answer { code, headers, body: parse(&bytes) })
     }
 
-    /// Sends a request whose answer is a stream of JSON lines.
+    /// Sends a request whose response is a stream of JSON lines.
     pub async fn watch(
         &self,
         outgoing: &Outgoing,

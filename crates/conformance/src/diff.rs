@@ -1,19 +1,18 @@
-//! Where two JSON values differ, by path.
+//! Compares two JSON values by path.
 
 use serde_json::Value;
 
-/// One place where two values differ.
+/// A path at which two values differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The place: `body.metadata.labels.a`, `body.items[2]`.
+    /// For example `body.metadata.labels.a` or `body.items[2]`.
     pub path: String,
-    /// What the embedded server has there; `None` where it has nothing.
+    /// The value of the embedded server, if it has one.
     pub ours: Option<Value>,
-    /// What the real server has there.
+    /// The value of the real server, if it has one.
     pub theirs: Option<Value>,
 }
 
-/// Every place where the values differ.
 pub fn diff(ours: &Value, theirs: &Value) -> Vec<Difference> {
     let mut out = Vec::new();
     walk(String::new(), Some(ours), Some(theirs), &mut out);

@@ -1,7 +1,7 @@
-//! One suite of API scenarios, run against the embedded API server and a real kube-apiserver, answers compared.
+//! API scenarios that run against the embedded API server and a real kube-apiserver, and are compared.
 //!
-//! The scenarios are data (`scenarios/*.yaml`); what both must agree on is everything but what must differ
-//! ([`normal`]). Random sequences of writes are made into scenarios of the same form ([`sequence`]).
+//! The scenarios are data (`scenarios/*.yaml`). Everything must be equal except server-specific values ([`normal`]).
+//! Random sequences of writes become scenarios of the same form ([`sequence`]).
 
 pub mod accepted;
 pub mod cases;

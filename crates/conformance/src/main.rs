@@ -1,4 +1,4 @@
-//! Holds the embedded API server to a real one.
+//! Compares the embedded API server with a real one.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,40 +17,40 @@ use knoll_embedded::cluster::Cluster;
 use serde_json::Value;
 
 /// How often a sequence that differs is compared again.
-const LOOKS: usize = 20;
+const REPEATS: usize = 20;
 
-/// Runs every scenario against the embedded API server and a real one, and compares the answers.
+/// Runs every scenario against the embedded API server and a real one, and compares the responses
 #[derive(Parser)]
 #[command(name = "knoll-conformance")]
 struct Arguments {
     /// The kubeconfig of an administrator of the real cluster (API server, etcd and controller-manager)
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
     kubeconfig: PathBuf,
-    /// Runs only scenarios whose FILE/NAME fits; `*` stands for anything
+    /// Run only scenarios whose FILE/NAME matches; `*` matches any text
     #[arg(long, value_name = "GLOB", default_value = "*")]
     only: String,
     /// How many random sequences of writes are compared
     #[arg(long, value_name = "N", default_value_t = 100)]
     sequences: u64,
-    /// The seed of the first random sequence; a new one for every run unless given
+    /// The seed of the first random sequence [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// How many writes a random sequence has
     #[arg(long, value_name = "N", default_value_t = 15)]
     length: usize,
-    /// How many scenarios run at the same time
+    /// How many scenarios run concurrently
     #[arg(long, value_name = "N", default_value_t = 12)]
     jobs: usize,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // What the embedded server logs is shown when `RUST_LOG` asks for it.
+    // The log of the embedded server is enabled with `RUST_LOG`.
     let filter = tracing_subscriber::EnvFilter::builder()
         .with_default_directive(tracing_subscriber::filter::LevelFilter::OFF.into())
         .from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    // Two providers could be linked in; the process must say which one it means.
+    // Several providers may be linked in, so one is chosen explicitly.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `true`: nothing differed that is not accepted.
+/// Returns whether there were no differences except accepted ones.
 async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
     let start = Instant::now();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -82,7 +82,7 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
         println!("random sequences from seed {seed}");
     }
     all.extend((0..arguments.sequences).map(|n| sequence::make(seed + n, arguments.length)));
-    all.retain(|s| fits(&arguments.only, &place(s)));
+    all.retain(|s| fits(&arguments.only, &label(s)));
     let theirs = Connection::open(&text).await?;
     let cluster = Cluster::memory().await.context("the embedded cluster did not start")?;
     let ours = Connection::open(&cluster.kubeconfig()).await?;
@@ -112,14 +112,14 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
                 let random = scenario.file == "random" && outcome.differed > 0;
                 if random && varies(&suite, scenario, &outcome).await? {
                     println!(
-                        "{}: the real server answers now so, now so, and the embedded one as it does",
-                        place(scenario)
+                        "{}: the real server's responses vary, and those of the embedded server are among them",
+                        label(scenario)
                     );
                     outcome.differed = 0;
                     outcome.findings.clear();
                 }
                 for finding in &outcome.findings {
-                    println!("{}", report::finding(&place(scenario), finding));
+                    println!("{}", report::finding(&label(scenario), finding));
                 }
                 if random && outcome.differed > 0 {
                     shrink(&suite, scenario).await?;
@@ -131,7 +131,7 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
             }
             Err(error) => {
                 broken += 1;
-                println!("{}: {error:#}\n", place(scenario));
+                println!("{}: {error:#}\n", label(scenario));
             }
         }
     }
@@ -146,10 +146,7 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
             );
         } else if arguments.only == "*" {
             stale += 1;
-            println!(
-                "accepted.yaml: nothing differs any more: {} | {} | {}",
-                entry.scenario, entry.request, entry.path
-            );
+            println!("accepted.yaml: this entry is unused: {} | {} | {}", entry.scenario, entry.request, entry.path);
         }
     }
     println!(
@@ -159,20 +156,19 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<bool> {
         start.elapsed().as_secs_f64()
     );
     if broken > 0 {
-        println!("{broken} scenarios could not be run to their end");
+        println!("{broken} scenarios could not be completed");
     }
     cluster.stop().await;
     Ok(total.differed == 0 && broken == 0 && stale == 0)
 }
 
-/// Whether the answers to a sequence are a matter of chance, and whatever the embedded server answered is something that
-/// the real one answers too.
+/// Whether the real server's responses to a sequence vary, and the embedded server's response is one of them.
 ///
-/// The workers of a garbage collector have no order among them. An owner that is deleted in the foreground takes a
-/// dependent along that does not block it, or does not, depending on which of the two is looked at first.
+/// The workers of a garbage collector run in no particular order. Foreground deletion of an owner deletes a
+/// non-blocking dependent or not, depending on which of the two is processed first.
 async fn varies(suite: &Suite, scenario: &Scenario, first: &Outcome) -> anyhow::Result<bool> {
     let mut outcomes = vec![first.clone()];
-    for _ in 0..LOOKS {
+    for _ in 0..REPEATS {
         outcomes.push(suite.run(scenario).await?);
         let is_theirs = |ours: &Outcome| outcomes.iter().any(|theirs| suite.agree(scenario, ours, theirs));
         if outcomes.iter().all(is_theirs) {
@@ -182,7 +178,7 @@ async fn varies(suite: &Suite, scenario: &Scenario, first: &Outcome) -> anyhow::
     Ok(false)
 }
 
-/// Shows the shortest sequence that still differs.
+/// Prints the shortest sequence that still differs.
 async fn shrink(suite: &Suite, scenario: &Scenario) -> anyhow::Result<()> {
     let mut smallest = scenario.clone();
     let mut at = 0;
@@ -195,10 +191,10 @@ async fn shrink(suite: &Suite, scenario: &Scenario) -> anyhow::Result<()> {
     }
     let last = suite.run(&smallest).await?;
     if last.differed == 0 {
-        println!("{}: did not differ again\n", place(scenario));
+        println!("{}: did not differ again\n", label(scenario));
         return Ok(());
     }
-    println!("{}, made smaller:", place(scenario));
+    println!("{}, made smaller:", label(scenario));
     for step in &smallest.steps {
         let Some(request) = &step.request else { continue };
         println!("  {request} {}", step.body.as_ref().map(Value::to_string).unwrap_or_default());
@@ -209,7 +205,7 @@ async fn shrink(suite: &Suite, scenario: &Scenario) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn place(scenario: &Scenario) -> String {
+fn label(scenario: &Scenario) -> String {
     format!("{}/{}", scenario.file, scenario.scenario)
 }
 
@@ -219,7 +215,7 @@ fn say((file, requests, differed): &(String, usize, usize)) {
     }
 }
 
-/// The custom resource definitions of a fixture. `knoll` stands for Knoll's own.
+/// The CRDs of a fixture. `knoll` names Knoll's own CRDs.
 fn fixture(folder: &Path, name: &str) -> anyhow::Result<Vec<Value>> {
     if name == "knoll" {
         return knoll_api::crds().iter().map(|crd| Ok(serde_json::to_value(crd)?)).collect();

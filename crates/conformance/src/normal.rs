@@ -1,8 +1,8 @@
-//! Makes answers comparable: what must differ between two servers gets a name, the same name wherever it comes again.
+//! Makes responses comparable: server-specific values are replaced by names, and equal values by equal names.
 //!
-//! Uids, versions, generated names and tokens are named in the order in which a scenario first sees them, so an object
-//! that keeps its version where the other server gives it a new one is a difference. Times of today become `<time>`
-//! with as many digits as they had; times that a scenario wrote itself stay.
+//! UIDs, versions, generated names and tokens are numbered in the order in which a scenario first sees them. An object
+//! that keeps its version on one server and gets a new one on the other is therefore a difference. Current times become
+//! `<time>` with the same number of digits; times written by a scenario are kept.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 
 fn pattern(text: &'static str) -> Regex {
-    // The patterns are constants that the tests below run.
+    // The patterns are constants, which the tests below compile.
     Regex::new(text).unwrap_or_else(|e| unreachable!("{e}"))
 }
 
@@ -23,37 +23,37 @@ static TOKEN: LazyLock<Regex> = LazyLock::new(|| pattern(r"eyJ[\w-]+\.[\w-]+\.[\
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b\d+\b"));
 static PEM: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(?s)-----BEGIN CERTIFICATE-----.*-----END CERTIFICATE-----\n?"));
-/// An object that is quoted in a message: the order of its fields is that of a struct in Go.
+/// An object quoted in a message, in the field order of a Go struct.
 static PATCHED: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(?s)Invalid value: "(\{\\?".*\}|map\[.*\])": "#));
 static QUOTED: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)Invalid value: ([\[{].*[\]}]): "));
-/// What changed, as a comparison of structs in Go.
+/// A diff of Go structs.
 static DIFF: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\n@@ -\d+,\d+ \+\d+,\d+ @@\n.*"));
-/// The volume that admission gives every pod has a name that is made up.
+/// The generated name of the token volume that admission adds to every pod.
 static ACCESS: LazyLock<Regex> = LazyLock::new(|| pattern(r"kube-api-access-[a-z0-9]{5}\b"));
-/// How old an object is, in a Table: one server may see a second pass where the other does not.
+/// The age of an object in a Table. One server may pass a second boundary that the other does not.
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+s$"));
-/// A group that another scenario has defined, and that may be on its way in or out.
+/// A group that another scenario defines, and that may appear or disappear.
 static GROUP_OF_OTHERS: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[^.]+\.[^.]+\.conformance\.knoll\.dev$"));
 
-/// The names that one scenario has given to what one server made up.
+/// The names that replace the values of one server in one scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     uids: HashMap<String, String>,
     versions: HashMap<String, String>,
     generated: HashMap<String, String>,
-    /// What clients asked generated names to begin with.
+    /// The prefixes of generated names.
     bases: Vec<Regex>,
-    /// Texts that are this server's own, such as its issuer, and what stands for them.
+    /// Server-specific texts, such as its issuer, and their replacements.
     own: Vec<(String, String)>,
 }
 
 impl Names {
-    /// Names this text wherever it comes.
+    /// Replaces this text everywhere.
     pub fn own(&mut self, text: &str, name: &str) {
         self.own.push((text.to_owned(), name.to_owned()));
     }
 
-    /// Names that begin with this base and end with five letters of the server's choice are generated.
+    /// Declares a prefix of generated names, which end with five random characters.
     pub fn base(&mut self, base: &str) {
         let cut: String = base.chars().take(58).collect();
         if let Ok(form) = Regex::new(&format!("{}[bcdfghjklmnpqrstvwxz2456789]{{5}}\\b", regex::escape(&cut))) {
@@ -72,7 +72,7 @@ impl Names {
         out
     }
 
-    /// Generated names are found first: they may stand before the field that shows that they are generated.
+    /// Finds generated names first, because they may occur before the field that declares them.
     fn learn(&mut self, value: &Value) {
         match value {
             Value::Object(map) => {
@@ -95,7 +95,7 @@ impl Names {
         if let Value::Array(rules) = value
             && matches!(key, "resourceRules" | "nonResourceRules")
         {
-            // Roles are looked at in no particular order.
+            // Roles are evaluated in no particular order.
             rules.sort_by_key(Value::to_string);
         }
         if let Value::Array(groups) = value
@@ -105,7 +105,7 @@ impl Names {
         }
         match value {
             Value::Object(map) => {
-                // The version of a list is the server's own, which others move on.
+                // The version of a list belongs to the server, and other clients advance it.
                 let is_list = map.get("items").is_some_and(Value::is_array)
                     || map.get("kind").and_then(Value::as_str) == Some("Table")
                     || map.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List"));
@@ -121,7 +121,7 @@ impl Names {
             Value::Array(items) => {
                 items.iter_mut().for_each(|v| self.value(v, key, false));
                 if key == "managedFields" {
-                    // They are ordered by time, which one server may see pass where the other does not.
+                    // They are ordered by time, and one server may pass a second boundary that the other does not.
                     items.sort_by_key(Value::to_string);
                 }
             }
@@ -130,7 +130,7 @@ impl Names {
                     "resourceVersion" if in_list => "<version>".to_owned(),
                     "resourceVersion" => self.version(text),
                     "continue" if !text.is_empty() => "<continue>".to_owned(),
-                    // Where clients of another network would find the server.
+                    // The address by which clients of another network reach the server.
                     "serverAddress" => "<address>".to_owned(),
                     "cells" if AGE.is_match(text) => "<age>".to_owned(),
                     _ => self.text(text),
@@ -151,7 +151,7 @@ impl Names {
 
     fn text(&mut self, text: &str) -> String {
         let uids = &mut self.uids;
-        // First, as a part of one may look like a generated name.
+        // UIDs come first, because a part of one may look like a generated name.
         let mut out = UID
             .replace_all(text, |found: &Captures<'_>| {
                 let next = format!("<uid-{}>", uids.len() + 1);
@@ -170,7 +170,7 @@ impl Names {
         out = PATCHED.replace_all(&out, "Invalid value: \"<object>\": ").into_owned();
         out = QUOTED
             .replace_all(&out, |found: &Captures<'_>| {
-                // Structs in Go are quoted in the order of their fields.
+                // Go structs are printed in the order of their fields.
                 let sorted = serde_json::from_str::<Value>(&found[1]).map(|v| v.to_string());
                 format!("Invalid value: {}: ", sorted.unwrap_or_else(|_| found[1].to_owned()))
             })
@@ -183,7 +183,7 @@ impl Names {
         let versions = &self.versions;
         NUMBER
             .replace_all(&out, |found: &Captures<'_>| {
-                // The code of a warning is no version.
+                // The code of a warning is not a version.
                 let is_code = found.get(0).is_some_and(|number| out[number.end()..].starts_with(" - \""));
                 versions.get(&found[0]).filter(|_| !is_code).cloned().unwrap_or_else(|| found[0].to_owned())
             })
@@ -191,7 +191,7 @@ impl Names {
     }
 }
 
-/// A real server looks at the fields of an object in no particular order, and tells what is wrong in that order.
+/// Sorts causes. A real server checks the fields of an object in no particular order, and reports errors in that order.
 fn sort_causes(status: &mut Value) {
     let Some(causes) = status.pointer("/details/causes").unwrap_or(&Value::Null).as_array().filter(|c| c.len() > 1)
     else {
@@ -211,7 +211,7 @@ fn sort_causes(status: &mut Value) {
     });
     let before = told(&once);
     causes.sort_by_key(text);
-    // Some fields are looked at more than once; the message tells what is wrong with them once.
+    // Some fields are checked more than once; the message mentions them once.
     causes.dedup();
     if let Some(message) = status["message"].as_str().and_then(|m| m.strip_suffix(before.as_str())) {
         status["message"] = format!("{message}{}", told(&causes)).into();

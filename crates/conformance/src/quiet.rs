@@ -1,18 +1,18 @@
-//! Whether the garbage collector has anything left to do, by a look at the objects alone.
+//! Decides from the objects alone whether the garbage collector has work left.
 //!
-//! Deletion of dependents goes on behind the requests. Before two servers can be compared after a deletion, both must
-//! have come to rest, and an answer that is equal by chance is not rest.
+//! Dependents are deleted asynchronously. Two servers can be compared after a deletion only when both garbage
+//! collectors are done; equal responses alone do not show that.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Whether the garbage collector may be about to change one of the objects after a look at what is not so any more.
+/// Whether the garbage collector may still change one of the objects based on an outdated view.
 pub fn may_change(objects: &[Value]) -> bool {
     objects.iter().any(|object| deleting(object) || owners(object).next().is_some())
 }
 
-/// No object waits for the garbage collector.
+/// Whether no object is waiting for the garbage collector.
 pub fn is_quiet(objects: &[Value]) -> bool {
     let by_uid: HashMap<&str, &Value> =
         objects.iter().filter_map(|o| o["metadata"]["uid"].as_str().map(|uid| (uid, o))).collect();
@@ -28,13 +28,14 @@ fn rests(object: &Value, all: &[Value], by_uid: &HashMap<&str, &Value>) -> bool 
         if !has("foregroundDeletion") {
             return true;
         }
-        // It waits for those who keep it waiting: they must be on their way out and held by a finalizer of their own.
+        // An object in foreground deletion is done if its blocking dependents are being deleted and held by their own
+        // finalizers.
         let uid = &object["metadata"]["uid"];
         let dependents: Vec<&Value> = all.iter().filter(|o| owners(o).any(|r| r["uid"] == *uid)).collect();
         let blocked = dependents.iter().any(|o| owners(o).any(|r| r["uid"] == *uid && r["blockOwnerDeletion"] == true));
         return blocked && dependents.iter().all(|o| deleting(o));
     }
-    // An owner that is gone, or waits for this object, is taken out of the references or takes the object along.
+    // The reference to an owner that is gone, or in foreground deletion, is either removed or the object is deleted.
     owners(object).all(|reference| {
         let owner = reference["uid"].as_str().and_then(|uid| by_uid.get(uid));
         owner.is_some_and(|o| !(deleting(o) && finalizers(o).any(|f| f == "foregroundDeletion")))

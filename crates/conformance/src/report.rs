@@ -1,4 +1,4 @@
-//! What a run says: a line a file, a readable diff for every difference, and the sum.
+//! The output of a run: one line per file, a readable diff for every difference, and the totals.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,15 @@ use serde_json::Value;
 
 use crate::run::Finding;
 
-/// The longest value that is shown whole.
+/// The maximum length of a value in the output.
 const LONGEST: usize = 600;
 
-/// A finding, for people.
 pub fn finding(place: &str, finding: &Finding) -> String {
     let mut out = format!("{place}, step {}: {}\n", finding.step, finding.request);
     if !finding.sent.is_empty() {
         let _ = writeln!(out, "  sent    {}", cut(&finding.sent));
     }
-    // Answers of different codes have nothing in common: the sentences say it all.
+    // Responses with different codes have nothing else in common; the messages are enough.
     let other_code = finding.differences.iter().any(|d| d.path == "code");
     let told = |path: &str| !other_code || matches!(path, "code" | "body" | "body.message");
     for difference in finding.differences.iter().filter(|d| told(&d.path)) {

@@ -1,4 +1,4 @@
-//! Runs scenarios on both servers, a step at a time, and compares the answers.
+//! Runs scenarios on both servers step by step, and compares the responses.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,53 +17,50 @@ use crate::quiet;
 use crate::scenario::{Part, Scenario, Step, Until};
 use crate::variables::Variables;
 
-/// How long a state that controllers bring about is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the events of a watch are waited for.
+/// How long to wait for the effect of a controller.
+const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long to wait for the events of a watch.
 const EVENTS: Duration = Duration::from_secs(8);
-/// How long objects that the garbage collector may be about to change have to stay as they are.
+/// How long objects must be unchanged, while the garbage collector may still act.
 const STILL: Duration = Duration::from_millis(100);
-/// How long to wait before asking again.
+/// The pause before a request is repeated.
 const AGAIN: Duration = Duration::from_millis(20);
-/// Who asks, unless a step says otherwise: the same user on both servers.
+/// The default user of all requests, on both servers.
 const USER: (&str, &str) = ("conformance", "system:masters");
 
-/// Both servers and what a run needs to know.
+/// Both servers, and the settings of a run.
 pub struct Suite {
     /// The embedded server.
     pub ours: Connection,
-    /// The real one.
+    /// The real server.
     pub theirs: Connection,
-    /// Differences that are accepted.
     pub accepted: Accepted,
-    /// A word that makes this run's names its own.
+    /// A unique word in the names of this run.
     pub run: String,
     count: AtomicUsize,
 }
 
-/// What became of one scenario.
+/// The result of one scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What the embedded server and the real one answered to each step, made comparable.
+    /// The comparable responses of the embedded and the real server to each step.
     answers: Vec<(Value, Value)>,
     /// How many requests were compared.
     pub requests: usize,
-    /// How many of them were answered differently, in a way that is not accepted.
+    /// How many responses differed in a way that is not accepted.
     pub differed: usize,
-    /// What differed.
     pub findings: Vec<Finding>,
 }
 
-/// A request that was answered differently.
+/// A request with different responses.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The step's number, from 1.
     pub step: usize,
     /// `METHOD PATH`
     pub request: String,
-    /// What was sent.
+    /// The body of the request.
     pub sent: String,
-    /// Where the answers differ.
     pub differences: Vec<Difference>,
 }
 
@@ -76,7 +73,6 @@ struct Side {
 }
 
 impl Suite {
-    /// A suite of these two servers.
     pub fn new(ours: Connection, theirs: Connection, accepted: Accepted, run: String) -> Self {
         Self { ours, theirs, accepted, run, count: AtomicUsize::new(0) }
     }
@@ -132,13 +128,13 @@ impl Suite {
         Ok(outcome)
     }
 
-    /// Whether the embedded server answered once what the real one answered at that or another time.
+    /// Whether each response of the embedded server equals one of the real server's responses in any repetition.
     pub fn agree(&self, scenario: &Scenario, ours: &Outcome, theirs: &Outcome) -> bool {
         let answers = ours.answers.iter().zip(&theirs.answers).zip(&scenario.steps);
         answers.into_iter().all(|(((a, _), (_, b)), step)| self.differences(scenario, step, a, b).is_empty())
     }
 
-    /// Where two answers differ in a way that is not accepted.
+    /// The differences between two responses that are not accepted.
     fn differences(&self, scenario: &Scenario, step: &Step, a: &Value, b: &Value) -> Vec<Difference> {
         let (place, request) = (format!("{}/{}", scenario.file, scenario.scenario), describe(step));
         let mut differences = diff(a, b);
@@ -146,7 +142,7 @@ impl Suite {
         differences
     }
 
-    /// Installs a custom resource definition on both servers and waits until they serve it.
+    /// Installs a CRD on both servers, and waits until it is served.
     pub async fn install(&self, definition: &Value) -> anyhow::Result<()> {
         let mut variables = Variables::default();
         variables.set("group", self.group().into());
@@ -173,7 +169,7 @@ impl Suite {
     }
 }
 
-/// Makes a namespace and waits for what every namespace has.
+/// Creates a namespace, and waits for the objects that every namespace gets.
 async fn prepare(connection: &Connection, namespace: &str) -> anyhow::Result<()> {
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"conformance.knoll.dev/run": "true"}}});
     let answer = connection.send(&outgoing_admin("POST", "/api/v1/namespaces", Some(&body))).await?;
@@ -190,7 +186,7 @@ async fn prepare(connection: &Connection, namespace: &str) -> anyhow::Result<()>
 }
 
 async fn wait(connection: &Connection, request: &Outgoing, done: impl Fn(&Answer) -> bool) -> anyhow::Result<Answer> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + CONTROLLER_TIMEOUT;
     loop {
         let answer = connection.send(request).await?;
         if done(&answer) {
@@ -226,7 +222,7 @@ fn describe(step: &Step) -> String {
     }
 }
 
-/// Leaves only those items of a list that the embedded server has too.
+/// Keeps only the items of a list that the embedded server has too.
 fn keep_part(part: &Part, ours: &mut Value, theirs: &mut Value) {
     let at = format!("/body{}", part.list);
     let keys: Vec<Value> = ours
@@ -268,7 +264,7 @@ impl Side {
             return self.watch(name, &request).await;
         }
         let answer = match &step.until {
-            // What never comes is told by the comparison.
+            // A response that never comes shows up in the comparison.
             Some(until) => match wait(&self.connection, &request, |a| holds(until, a)).await {
                 Ok(answer) => answer,
                 Err(_) => self.connection.send(&request).await?,
@@ -359,7 +355,7 @@ impl Side {
         let mut events = Vec::new();
         while events.len() < count {
             match tokio::time::timeout_at(end, receiver.recv()).await {
-                // When a server tells how far it has come is its own affair.
+                // The time at which a server sends bookmarks is not compared.
                 Ok(Some(event)) if event["type"] == "BOOKMARK" && !ends_initial(&event) => {}
                 Ok(Some(event)) => events.push(event),
                 Ok(None) | Err(_) => break,
@@ -368,9 +364,9 @@ impl Side {
         Ok(json!({"events": events}))
     }
 
-    /// All objects at these paths, once the garbage collector has nothing left to do.
+    /// All objects at these paths, once the garbage collector has no work left.
     async fn settle(&mut self, paths: &[String]) -> anyhow::Result<Value> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + CONTROLLER_TIMEOUT;
         let (mut objects, mut since) = (Vec::new(), Instant::now());
         loop {
             let mut now = Vec::new();

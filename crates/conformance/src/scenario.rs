@@ -1,4 +1,4 @@
-//! Scenarios as they stand in files: lists of steps, each a request that both servers must answer alike.
+//! The format of scenario files: lists of steps, each a request that both servers must answer alike.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,108 +7,104 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A scenario: steps that follow one another, in a namespace of its own.
+/// A sequence of steps in its own namespace.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows.
+    /// The name of the scenario.
     pub scenario: String,
-    /// Fixtures (`fixtures/NAME.yaml`, custom resource definitions) that must be installed before.
+    /// The CRDs (`fixtures/NAME.yaml`) that must be installed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<String>,
-    /// Values that steps refer to as `${NAME}`.
+    /// The initial values of `${NAME}` variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub vars: BTreeMap<String, Value>,
-    /// The steps.
     pub steps: Vec<Step>,
-    /// The file that it comes from.
     #[serde(skip)]
     pub file: String,
 }
 
-/// One step. Exactly one of `do`, `events` and `settle` is given.
+/// One step. Exactly one of `do`, `events` and `settle` is set.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
-    /// `METHOD PATH`: a request.
+    /// A request as `METHOD PATH`.
     #[serde(rename = "do", skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// Query parameters that need encoding.
+    /// Query parameters, which are percent-encoded.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub query: BTreeMap<String, String>,
     /// The body, sent as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
-    /// The body, sent as it stands.
+    /// The body, sent as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The media type of the body: `json`, `merge`, `strategic`, `apply`, `yaml` or in full.
+    /// The content type of the body: `json`, `merge`, `strategic`, `apply`, `yaml` or a full media type.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub media: Option<String>,
-    /// The form of the answer: `table`, `metadata`, `metadata-list` or an `Accept` header in full.
+    /// The format of the response: `table`, `metadata`, `metadata-list` or a full `Accept` header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accept: Option<String>,
-    /// Further headers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// Who asks; an administrator unless given.
+    /// The user; an administrator by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The groups of `user`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Asks with this bearer token instead.
+    /// A bearer token to use instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Variables and the place (a JSON pointer) in the answer that each is taken from.
+    /// Variables to set, with the JSON pointer into the response for each.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub save: BTreeMap<String, String>,
-    /// Asks again until this holds.
+    /// Repeat the request until this holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Until>,
-    /// The answer is a watch, which goes on under this name until a step with `events` ends it.
+    /// The response is a watch with this name. A later step with `events` ends it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watch: Option<String>,
-    /// The list in the answer of which the embedded server has only a part: only that part is compared.
+    /// A list of which the embedded server has only some items. Only those are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
-    /// Ends the watch of this name after `count` events and compares them.
+    /// Ends the watch of this name after `count` events, and compares them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<String>,
-    /// How many events are waited for.
+    /// The number of events to wait for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<usize>,
-    /// Lists these paths until no controller has anything left to do, then compares.
+    /// Lists these paths until no controller has work left, then compares them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub settle: Vec<String>,
 }
 
-/// What an answer is waited for.
+/// The condition that a response is waited for.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Until {
-    /// The status code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
-    /// A place in the answer.
+    /// A JSON pointer into the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// What must be there; without it, anything.
+    /// The expected value. Without it, any value is accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is: Option<Value>,
 }
 
-/// A list whose items are told apart by a field.
+/// A list whose items are identified by a field.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// The place of the list.
+    /// The JSON pointer of the list.
     pub list: String,
-    /// The place of what tells its items apart.
+    /// The JSON pointer of the identifying field in an item.
     pub key: String,
 }
 
-/// Reads every scenario of a folder, ordered by file.
+/// Reads all scenarios of a directory, ordered by file.
 pub fn load(folder: &Path) -> anyhow::Result<Vec<Scenario>> {
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .with_context(|| format!("cannot list the scenarios in `{}`", folder.display()))?
@@ -131,7 +127,7 @@ pub fn load(folder: &Path) -> anyhow::Result<Vec<Scenario>> {
     Ok(all)
 }
 
-/// Reads YAML in which only `true` and `false` are booleans: `y` and `on` are good names.
+/// Parses YAML in which only `true` and `false` are booleans, because `y` and `on` are valid names.
 pub fn read_yaml<T: serde::de::DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     Ok(serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true })?)
 }

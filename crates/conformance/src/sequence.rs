@@ -1,18 +1,18 @@
-//! Random sequences of writes, made from a seed, as scenarios: what differs can be run again and made smaller.
+//! Generates random sequences of writes from a seed, in the form of scenarios, so that a difference can be reproduced
+//! and reduced.
 //!
-//! Every sequence works on a handful of names, so that its writes meet: objects are created twice, applied by two
-//! managers, patched while they are deleted, owned by one another and let go.
+//! A sequence uses only a few names, so that its writes interact: objects are created twice, applied by two managers,
+//! patched during deletion, owned by each other and released.
 
 use serde_json::{Value, json};
 
 use crate::scenario::{Scenario, Step};
 
-/// A small generator of numbers that is the same everywhere for the same seed.
+/// A pseudo-random generator that gives the same numbers for a seed on every platform.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The generator of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -25,7 +25,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below that bound.
+    /// A number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound.max(1)).unwrap_or(1);
         usize::try_from(self.next() % bound).unwrap_or(0)
@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-/// The kinds that sequences work on: resource path, apiVersion, kind.
+/// The kinds that sequences use: resource path, apiVersion, kind.
 const KINDS: [(&str, &str, &str); 4] = [
     ("${core}/configmaps", "v1", "ConfigMap"),
     ("${core}/secrets", "v1", "Secret"),
@@ -57,7 +57,7 @@ pub fn make(seed: u64, length: usize) -> Scenario {
     let mut steps = Vec::new();
     for _ in 0..length {
         let kind = *random.pick(if random.clone().chance(60) { &KINDS[..1] } else { &KINDS[..] });
-        // Custom resources are worth as much as config maps.
+        // Custom resources are as frequent as ConfigMaps.
         let kind = if random.chance(35) { KINDS[2] } else { kind };
         steps.push(step(&mut random, kind));
         steps.push(settle());
@@ -71,9 +71,9 @@ pub fn make(seed: u64, length: usize) -> Scenario {
     }
 }
 
-/// All that a sequence may have touched, at rest.
+/// Lists everything that a sequence may have changed, when the controllers are done.
 fn settle() -> Step {
-    // The root certificate is every namespace's and nobody touches it.
+    // The root certificate exists in every namespace, and no sequence changes it.
     let others = "?fieldSelector=metadata.name%21%3Dkube-root-ca.crt";
     let paths = KINDS.iter().map(|(path, _, _)| format!("{path}{others}"));
     Step { settle: paths.collect(), ..Step::default() }
@@ -154,7 +154,7 @@ fn metadata(random: &mut Random) -> Value {
     metadata
 }
 
-/// An owner that may be there, may be gone, and may never have been.
+/// An owner that may exist, be deleted, or have never existed.
 fn owner(random: &mut Random, name: &str) -> Value {
     let mut owner = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": format!("${{{}}}", variable("ConfigMap", name)),
@@ -263,7 +263,7 @@ fn status(random: &mut Random) -> Value {
     })
 }
 
-/// A merge patch: some fields set, some removed.
+/// A merge patch that sets some fields and removes others.
 fn change(random: &mut Random, kind: &str) -> Value {
     let mut change = json!({});
     content(random, kind, &mut change);
@@ -298,7 +298,7 @@ fn operations(random: &mut Random, kind: &str) -> Value {
     list.into()
 }
 
-/// The sequence without one of its writes (and what follows it), if it is long enough.
+/// The sequence without one of its writes, if it is long enough.
 pub fn without(scenario: &Scenario, at: usize) -> Option<Scenario> {
     let writes = scenario.steps.len() / 2;
     if writes < 2 || at >= writes {

@@ -1,21 +1,20 @@
-//! `${NAME}` in scenarios: each server has values of its own, since each gave its own uids and versions.
+//! `${NAME}` variables in scenarios. Each server has its own values, because each assigns its own UIDs and versions.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The values of one scenario on one server.
+/// The variables of one scenario on one server.
 #[derive(Clone, Debug, Default)]
 pub struct Variables(BTreeMap<String, Value>);
 
 impl Variables {
-    /// Sets a value.
     pub fn set(&mut self, name: &str, value: Value) {
         self.0.insert(name.to_owned(), value);
     }
 
-    /// Replaces every `${NAME}` in a text, in what it stands for as well. `${NAME*COUNT}` repeats the value, or the
-    /// name itself where there is no such value.
+    /// Replaces every `${NAME}` in a text, recursively. `${NAME*COUNT}` repeats the value, or the name itself if there
+    /// is no such variable.
     pub fn fill(&self, text: &str) -> String {
         self.fill_to(text, 8)
     }
@@ -50,7 +49,8 @@ impl Variables {
         }
     }
 
-    /// Replaces variables in every text of a value, keys included. A text that is one variable becomes its value.
+    /// Replaces variables in every string of a value, including keys. A string that consists of one variable becomes
+    /// its value.
     pub fn fill_value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => {

@@ -1,20 +1,18 @@
-//! The files under `deploy/`, which `kubectl apply -k deploy` installs.
+//! The files under `deploy/`, which `kubectl apply -k deploy` applies.
 
 use crate::{Error, Manifest, Settings, kinds, operator, policy, roles};
 
-/// A file under `deploy/`.
 #[derive(Clone, Debug)]
 pub struct File {
-    /// Its path there.
+    /// The path below `deploy/`.
     pub path: String,
-    /// What is in it.
     pub text: String,
 }
 
-/// Every file, with the usual settings.
+/// Renders every file with the default settings.
 ///
 /// # Errors
-/// When an object cannot be written as YAML.
+/// If an object cannot be serialized as YAML.
 pub fn files() -> Result<Vec<File>, Error> {
     let contents = contents();
     let mut files = contents.iter().map(|(path, manifests)| file(path, manifests)).collect::<Result<Vec<_>, _>>()?;
@@ -22,7 +20,7 @@ pub fn files() -> Result<Vec<File>, Error> {
     Ok(files)
 }
 
-/// Path and objects of every file but the one that names them all.
+/// The path and the objects of every file except the kustomization.
 pub(crate) fn contents() -> Vec<(String, Vec<Manifest>)> {
     let settings = Settings::default();
     let of_kind = |kind: Manifest| {

@@ -1,6 +1,6 @@
-//! What is installed into a cluster, as data: the kinds, the roles, the policy and the operator.
+//! The manifests of an installation, as data: CRDs, roles, the admission policy and the operator.
 //!
-//! `knoll install`, `knoll up` and the files under `deploy/` all come from here, so they cannot differ.
+//! `knoll install`, `knoll up` and the files under `deploy/` are all generated from here, so they cannot differ.
 
 mod files;
 mod manifest;
@@ -13,16 +13,16 @@ pub use manifest::{Error, Manifest};
 pub use operator::{DEPLOYMENT, HUB_PORT, METRICS_PORT, SERVICE};
 pub use roles::LEASE;
 
-/// What an installation may choose.
+/// The settings of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The namespace of the operator.
     pub namespace: String,
-    /// The image that has `knoll` in it.
+    /// The image that contains `knoll`.
     pub image: String,
-    /// How many operators there are; one leads, and all of them serve runners.
+    /// The number of operator replicas. One leads, and all of them serve runners.
     pub replicas: i32,
-    /// Whether the pods of Runs take their runner from a volume of the image, which not every cluster has.
+    /// Whether the pods of Runs mount the runner as an image volume, which not every cluster supports.
     pub image_volumes: bool,
 }
 
@@ -37,10 +37,10 @@ impl Default for Settings {
     }
 }
 
-/// The label of the kinds that says which version of Knoll they came with.
+/// The label of the CRDs with the version of Knoll that they belong to.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 
-/// The kinds.
+/// The CRDs.
 #[must_use]
 pub fn kinds() -> Vec<Manifest> {
     let labelled = knoll_api::crds().into_iter().map(|mut crd| {
@@ -52,13 +52,13 @@ pub fn kinds() -> Vec<Manifest> {
     labelled.map(|crd| Manifest::of(&crd)).collect()
 }
 
-/// What a cluster needs besides the kinds so that people can be told apart: roles to be bound, and the policy.
+/// The user roles and the admission policy.
 #[must_use]
 pub fn rules() -> Vec<Manifest> {
     roles::for_people().iter().map(Manifest::of).chain(policy::manifests()).collect()
 }
 
-/// The operator with what it may do, in an order in which each finds what it needs.
+/// The operator and its permissions, in an order in which they can be applied.
 #[must_use]
 pub fn operator(settings: &Settings) -> Vec<Manifest> {
     let mut all = vec![operator::namespace(settings), operator::account(settings)];
@@ -67,7 +67,7 @@ pub fn operator(settings: &Settings) -> Vec<Manifest> {
     all
 }
 
-/// Everything, in an order in which each finds what it needs.
+/// All manifests, in an order in which they can be applied.
 #[must_use]
 pub fn all(settings: &Settings) -> Vec<Manifest> {
     kinds().into_iter().chain(rules()).chain(operator(settings)).collect()

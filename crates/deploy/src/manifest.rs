@@ -1,4 +1,4 @@
-//! One object to be applied, with all that is needed to apply it.
+//! An object to apply.
 
 use std::{fmt, sync::Arc};
 
@@ -6,29 +6,26 @@ use kube::{Resource, core::ApiResource};
 use serde::Serialize;
 use serde_json::Value;
 
-/// An object that cannot be written.
+/// An object cannot be serialized.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write an object as YAML: {0}")]
 pub struct Error(#[from] serde_saphyr::SerializeError);
 
-/// An object as it is written in a file, and where in the API it belongs.
+/// An object in its serialized form, with its API resource.
 #[derive(Clone)]
 pub struct Manifest {
-    /// Its kind.
     pub resource: ApiResource,
-    /// The object.
     pub value: Value,
-    /// Writes the typed object, whose fields have an order that people know.
+    /// Serializes the typed object, which keeps the conventional order of its fields.
     write: Arc<dyn Fn() -> Result<String, Error> + Send + Sync>,
 }
 
 impl Manifest {
-    /// The manifest of a typed object.
     pub fn of<K>(object: &K) -> Self
     where
         K: Resource<DynamicType = ()> + Clone + Serialize + Send + Sync + 'static,
     {
-        // What is made of strings, numbers and maps of strings can be written as JSON.
+        // These objects contain only strings, numbers and maps with string keys, so serialization cannot fail.
         let value = serde_json::to_value(object).unwrap_or_default();
         let object = object.clone();
         let write = move || {
@@ -38,19 +35,18 @@ impl Manifest {
         Self { resource: ApiResource::erase::<K>(&()), value, write: Arc::new(write) }
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.value["metadata"]["name"].as_str().unwrap_or_default()
     }
 
-    /// Its namespace; `None` for what belongs to the whole cluster.
+    /// The namespace, or none for cluster-scoped objects.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.value["metadata"]["namespace"].as_str()
     }
 
-    /// Kind and name, as kubectl shows them.
+    /// Kind and name in kubectl's format.
     #[must_use]
     pub fn title(&self) -> String {
         format!("{}/{}", self.resource.kind.to_lowercase(), self.name())
@@ -59,7 +55,7 @@ impl Manifest {
     /// The object as a YAML document.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be serialized.
     pub fn yaml(&self) -> Result<String, Error> {
         (self.write)()
     }

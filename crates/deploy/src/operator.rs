@@ -1,4 +1,4 @@
-//! The operator itself: its namespace, its account, its Service and its Deployment.
+//! The operator's Namespace, ServiceAccount, Service and Deployment.
 
 use std::collections::BTreeMap;
 
@@ -22,21 +22,19 @@ use knoll_api::names::label;
 
 use crate::{Manifest, Settings, roles};
 
-/// The name of the Deployment.
 pub const DEPLOYMENT: &str = "knoll-operator";
-/// The name of the Service that runners reach the hub by.
+/// The Service by which runners reach the hub.
 pub const SERVICE: &str = "knoll-hub";
-/// The volume of its temporary files.
+/// The volume for temporary files.
 const TEMPORARY: &str = "tmp";
-/// The port that the hub listens on.
 pub const HUB_PORT: u16 = 8443;
-/// The port that health and metrics are served on.
+/// The port of health checks and metrics.
 pub const METRICS_PORT: u16 = 8080;
 
-/// A user that no file on a node belongs to.
+/// A user id that owns no file on a node.
 const NOBODY: i64 = 65532;
 
-/// Name, namespace and the labels that everything of Knoll's has.
+/// Name, namespace and the common labels of Knoll's objects.
 pub fn metadata(name: &str, namespace: Option<&str>) -> ObjectMeta {
     let labels = [(label::MANAGED_BY, label::MANAGED_BY_KNOLL), ("app.kubernetes.io/part-of", "knoll")];
     ObjectMeta {
@@ -47,7 +45,7 @@ pub fn metadata(name: &str, namespace: Option<&str>) -> ObjectMeta {
     }
 }
 
-/// The namespace; nothing in it may ask the node for special rights.
+/// The namespace, with the restricted pod security standard.
 pub fn namespace(settings: &Settings) -> Manifest {
     let mut metadata = metadata(&settings.namespace, None);
     let restricted = [("pod-security.kubernetes.io/enforce", "restricted")];
@@ -55,13 +53,12 @@ pub fn namespace(settings: &Settings) -> Manifest {
     Manifest::of(&Namespace { metadata, ..Namespace::default() })
 }
 
-/// The account of the operator.
 pub fn account(settings: &Settings) -> Manifest {
     let metadata = metadata(roles::OPERATOR, Some(&settings.namespace));
     Manifest::of(&ServiceAccount { metadata, ..ServiceAccount::default() })
 }
 
-/// The address of the hub, the same for as long as the installation is there.
+/// The Service of the hub. Its cluster IP is stable for the lifetime of the installation.
 pub fn service(settings: &Settings) -> Manifest {
     let port = ServicePort {
         name: Some("https".to_owned()),
@@ -75,7 +72,7 @@ pub fn service(settings: &Settings) -> Manifest {
     Manifest::of(&Service { metadata, spec: Some(spec), status: None })
 }
 
-/// The operators. A new one is ready before an old one goes: runners always find a hub.
+/// The Deployment. A new pod is ready before an old one is deleted, so that runners always find a hub.
 pub fn deployment(settings: &Settings) -> Manifest {
     let rolling =
         RollingUpdateDeployment { max_unavailable: Some(IntOrString::Int(0)), max_surge: Some(IntOrString::Int(1)) };
@@ -110,7 +107,7 @@ fn pod(settings: &Settings) -> PodSpec {
     PodSpec {
         service_account_name: Some(roles::OPERATOR.to_owned()),
         enable_service_links: Some(false),
-        // Requests of runners that are under way are answered.
+        // Time to finish requests of runners.
         termination_grace_period_seconds: Some(30),
         affinity: Some(Affinity { pod_anti_affinity: Some(anti), ..Affinity::default() }),
         security_context: Some(PodSecurityContext {
@@ -121,7 +118,7 @@ fn pod(settings: &Settings) -> PodSpec {
             ..PodSecurityContext::default()
         }),
         containers: vec![container(settings)],
-        // Git repositories and archives are unpacked there.
+        // Git repositories and archives are unpacked here.
         volumes: Some(vec![Volume {
             name: TEMPORARY.to_owned(),
             empty_dir: Some(EmptyDirVolumeSource::default()),
@@ -140,7 +137,7 @@ fn container(settings: &Settings) -> Container {
             ..EnvVarSource::default()
         }),
     };
-    // Runs use the image that the operator came with, so that runner and hub fit.
+    // Runs use the operator's own image, so that runner and hub have the same version.
     let value =
         |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None };
     let image_volumes = settings.image_volumes.then(|| value("KNOLL_IMAGE_VOLUMES", "true"));
@@ -174,11 +171,11 @@ fn container(settings: &Settings) -> Container {
         ports: Some(vec![port("hub", HUB_PORT), port("metrics", METRICS_PORT)]),
         liveness_probe: Some(probe("/healthz", 10)),
         readiness_probe: Some(probe("/readyz", 2)),
-        // While it starts, it is asked more often: an installation is waited for.
+        // The startup probe is frequent, because `knoll install` waits for it.
         startup_probe: Some(Probe { failure_threshold: Some(60), ..probe("/healthz", 1) }),
         resources: Some(ResourceRequirements {
             requests: Some(quantities([("cpu", "50m"), ("memory", "64Mi")])),
-            // States and plans pass through its memory; they may be large.
+            // States and plans pass through memory, and may be large.
             limits: Some(quantities([("memory", "1Gi")])),
             ..ResourceRequirements::default()
         }),
@@ -199,7 +196,6 @@ fn container(settings: &Settings) -> Container {
     }
 }
 
-/// The labels of the operator's pods.
 fn selector() -> BTreeMap<String, String> {
     strings([("app.kubernetes.io/name", "knoll"), ("app.kubernetes.io/component", "operator")])
 }

@@ -1,4 +1,4 @@
-//! The policy that makes an Approval say who really made it.
+//! The ValidatingAdmissionPolicy that binds an Approval to the user who creates it.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -11,10 +11,10 @@ use crate::{Manifest, operator::metadata};
 /// The name of the policy and of its binding.
 const NAME: &str = "knoll-approvals";
 
-/// The policy, and the binding that puts it into force everywhere.
+/// The policy, and the binding that enables it for the whole cluster.
 pub fn manifests() -> Vec<Manifest> {
     let strings = |words: &[&str]| Some(words.iter().map(|&word| word.to_owned()).collect());
-    // The spec of an Approval never changes, so what was true when it was created stays true.
+    // The spec of an Approval is immutable, so a check on creation is enough.
     let created = NamedRuleWithOperations {
         api_groups: strings(&[GROUP]),
         api_versions: strings(&["*"]),
@@ -24,9 +24,9 @@ pub fn manifests() -> Vec<Manifest> {
     };
     let honest = Validation {
         expression: "object.spec.by == request.userInfo.username".to_owned(),
-        message: Some("write your own user name into spec.by, as `kubectl auth whoami` shows it".to_owned()),
+        message: Some("set spec.by to your own username, as shown by `kubectl auth whoami`".to_owned()),
         message_expression: Some(
-            "'write your own user name, ' + request.userInfo.username + ', into spec.by: an approval is of whoever makes it'"
+            "'set spec.by to your own username, ' + request.userInfo.username + ': an Approval can only be created in your own name'"
                 .to_owned(),
         ),
         reason: Some("Forbidden".to_owned()),

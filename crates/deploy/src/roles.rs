@@ -1,4 +1,4 @@
-//! Who may do what: the operator, and the roles that people are bound to.
+//! The permissions of the operator, and the roles for users.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use knoll_api::names::GROUP;
@@ -6,7 +6,7 @@ use knoll_api::names::GROUP;
 use crate::{Manifest, Settings, operator::metadata};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// What the built-in roles of a cluster take in.
+/// The labels by which a role is aggregated to the built-in roles.
 const TO_VIEW: &str = "rbac.authorization.k8s.io/aggregate-to-view";
 const TO_EDIT: &str = "rbac.authorization.k8s.io/aggregate-to-edit";
 const TO_ADMIN: &str = "rbac.authorization.k8s.io/aggregate-to-admin";
@@ -18,44 +18,43 @@ const KINDS: &[&str] = &["approvals", "atoms", "atomversions", "runs", "stacks",
 const STATUS: &[&str] =
     &["approvals/status", "atoms/status", "atomversions/status", "runs/status", "stacks/status", "workspaces/status"];
 
-/// What Atoms without a service account may be made of.
+/// The role for the objects of Atoms without a service account.
 const ATOMS: &str = "knoll-atoms";
-/// What applies, watches and deletes.
+/// The verbs to apply, watch and delete objects.
 const MANAGE: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 
-/// The operator's name, and that of its roles.
+/// The name of the operator's service account and roles.
 pub const OPERATOR: &str = "knoll-operator";
-/// The operator's Lease.
 pub const LEASE: &str = "knoll-operator";
 
-/// What the operator may do: what it does, and nothing else.
+/// The operator's permissions: only what it uses, without wildcards.
 pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
     let namespace = settings.namespace.as_str();
     let everywhere = ClusterRole {
         metadata: metadata(OPERATOR, None),
         rules: Some(vec![
             rule(GROUP, KINDS, READ),
-            // A Stack is held until it is destroyed; its Workspace and its Runs are made for it.
+            // The operator sets finalizers on Stacks, and creates their Workspaces and Runs.
             rule(GROUP, &["stacks"], &["patch"]),
             rule(GROUP, &["workspaces"], &["create", "delete", "patch"]),
             rule(GROUP, &["runs"], &["create", "patch"]),
-            // An Atom is held until its objects are gone; its versions go when there are too many.
+            // The operator sets finalizers on Atoms, and deletes old AtomVersions.
             rule(GROUP, &["atoms"], &["patch"]),
             rule(GROUP, &["atomversions"], &["delete"]),
             rule(GROUP, STATUS, &["patch"]),
-            // Runs that were kept long enough.
+            // Runs are deleted after `ttlAfterFinished`.
             rule(GROUP, &["runs"], &["delete"]),
-            // Some clusters ask for this of whoever names an owner.
+            // The admission plugin OwnerReferencesPermissionEnforcement requires this to set owner references.
             rule(GROUP, &["atoms/finalizers", "runs/finalizers", "workspaces/finalizers"], &["update"]),
             rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
-            // States and plans are kept in the namespace of their Workspace, and variables come from there.
+            // States and plans are stored in the namespace of their Workspace, and variables are read from there.
             rule("", &["secrets"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
-            // Modules are kept by their digest, and go when nothing refers to them; logs are kept with their Run.
+            // Bundles and logs are stored in ConfigMaps. Unreferenced bundles are deleted.
             rule("", &["configmaps"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
             rule("events.k8s.io", &["events"], &["create", "patch"]),
-            // The objects of an Atom are written with the rights of the service account that it names.
+            // The objects of an Atom are written with the permissions of its service account.
             rule("", &["serviceaccounts"], &["impersonate"]),
-            // How the hub knows its runners.
+            // The hub authenticates runners.
             rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         ]),
         aggregation_rule: None,
@@ -65,7 +64,7 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
         rules: Some(vec![
             rule("coordination.k8s.io", &["leases"], &["create"]),
             named(rule("coordination.k8s.io", &["leases"], &["get", "update", "delete"]), LEASE),
-            // Its address is what runners are told.
+            // The operator tells runners the cluster IP of the Service.
             named(rule("", &["services"], &["get"]), crate::SERVICE),
         ]),
     };
@@ -98,15 +97,15 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
     ]
 }
 
-/// The objects of Atoms that name no service account: what `edit` of the cluster may write as well, and only in the
-/// namespace of the Atom.
+/// Permissions for the objects of Atoms without a service account: those of the built-in role `edit`, and only in the
+/// Atom's namespace.
 fn for_atoms() -> ClusterRole {
     let core = ["configmaps", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services"];
     ClusterRole {
         metadata: metadata(ATOMS, None),
         rules: Some(vec![
             rule("", &core, MANAGE),
-            // Why a pod does not start is in the Atom's status.
+            // The log of a failing pod is shown in the Atom's status.
             rule("", &["pods/log"], &["get"]),
             rule("apps", &["daemonsets", "deployments", "statefulsets"], MANAGE),
             rule("autoscaling", &["horizontalpodautoscalers"], MANAGE),
@@ -118,21 +117,22 @@ fn for_atoms() -> ClusterRole {
     }
 }
 
-/// The roles of people. Nobody has one until somebody binds it; `view` and `edit` of the cluster take in what fits.
+/// The roles for users. They take effect when they are bound; parts of them are aggregated to the built-in roles `view`
+/// and `edit`.
 ///
-/// Approving is in none of the cluster's own roles: whoever may approve was chosen for it.
+/// Approving is not part of any built-in role, so approvers have to be chosen explicitly.
 pub fn for_people() -> Vec<ClusterRole> {
     vec![
-        role("knoll-viewer", &[TO_VIEW, TO_EDIT, TO_ADMIN], look()),
-        role("knoll-user", &[TO_EDIT, TO_ADMIN], look().into_iter().chain(work()).collect()),
-        role("knoll-approver", &[], look().into_iter().chain(decide()).collect()),
+        role("knoll-viewer", &[TO_VIEW, TO_EDIT, TO_ADMIN], view()),
+        role("knoll-user", &[TO_EDIT, TO_ADMIN], view().into_iter().chain(work()).collect()),
+        role("knoll-approver", &[], view().into_iter().chain(decide()).collect()),
     ]
 }
 
-fn look() -> Vec<PolicyRule> {
+fn view() -> Vec<PolicyRule> {
     vec![
         rule(GROUP, KINDS, READ),
-        // Logs of runs whose pods are gone are ConfigMaps.
+        // The logs of finished runs are ConfigMaps.
         rule("", &["configmaps", "pods", "pods/log", "events"], READ),
         rule("events.k8s.io", &["events"], READ),
     ]
@@ -141,10 +141,11 @@ fn look() -> Vec<PolicyRule> {
 fn work() -> Vec<PolicyRule> {
     vec![
         rule(GROUP, &["atoms", "atomversions", "runs", "stacks", "workspaces"], WRITE),
-        // The terminal of a Run, and sources that are sent with it.
+        // The terminal of a Run, and uploaded bundles.
         rule("", &["pods/attach"], &["create", "get"]),
         rule("", &["configmaps"], &["create", "delete", "patch", "update"]),
-        // States, and those that are pushed. Who may run any module with any Secret of the namespace could read them anyway.
+        // States, and states to push. A user who can run any module with any Secret of the namespace could read them
+        // anyway.
         rule("", &["secrets"], &["get", "list", "create"]),
     ]
 }

@@ -1,8 +1,8 @@
-//! What is printed when a test waits in vain: everything a person would look at next.
+//! Collects diagnostics for a test that timed out.
 
 use crate::World;
 
-/// Runs, Workspaces, pods, events and logs of a namespace, and what the operator said last.
+/// Runs, Workspaces, pods, events and logs of a namespace, and the end of the operator's log.
 pub fn of(world: &World, namespace: &str) -> String {
     let ask = |words: &[&str]| {
         let said = world.kubectl(&[&["--namespace", namespace], words].concat());

@@ -1,5 +1,5 @@
-//! Repositories, and servers that give them away as those of the world do: git's own `http-backend` with a password, with
-//! and without TLS, and the ssh server of this machine.
+//! Git repositories and servers for tests: git's own `http-backend` with a password, with and without TLS, and an ssh
+//! server.
 
 mod http;
 mod sshd;
@@ -11,14 +11,13 @@ pub use http::HttpServer;
 pub use sshd::Sshd;
 use tempfile::TempDir;
 
-use crate::Said;
+use crate::CommandResult;
 
-/// Whom the servers let in.
+/// The credentials that the servers accept.
 pub const USER: &str = "reader";
-/// With this.
 pub const PASSWORD: &str = "hunter2";
 
-/// A folder of repositories, and where their commits are made.
+/// A directory of bare repositories with their working copies.
 #[derive(Debug)]
 pub struct Repositories {
     home: TempDir,
@@ -31,32 +30,32 @@ impl Default for Repositories {
 }
 
 impl Repositories {
-    /// An empty folder.
+    /// Creates an empty directory.
     ///
     /// # Panics
-    /// When there is no room for it.
+    /// If it cannot be created.
     #[must_use]
     pub fn new() -> Self {
         Self { home: TempDir::new().unwrap() }
     }
 
-    /// The folder of the bare repositories, as servers know it.
+    /// The directory of the bare repositories.
     #[must_use]
     pub fn root(&self) -> PathBuf {
         self.home.path().join("bare")
     }
 
-    /// Makes a repository of this name; its branch is `main`.
+    /// Creates a repository with the branch `main`.
     pub fn create(&self, name: &str) {
         let (bare, work) = (self.root().join(name), self.work(name));
         let _ = self.git(&["init", "--quiet", "--bare", "--initial-branch=main", &bare.to_string_lossy()]);
         let _ = self.git(&["clone", "--quiet", &bare.to_string_lossy(), &work.to_string_lossy()]);
     }
 
-    /// Commits files to the branch that is checked out, pushes them, and returns the hash of the commit.
+    /// Commits files to the current branch, pushes them, and returns the hash of the commit.
     ///
     /// # Panics
-    /// When git refuses.
+    /// If git fails.
     pub fn commit(&self, name: &str, files: &[(&str, &str)]) -> String {
         let work = self.work(name);
         for (path, text) in files {
@@ -67,7 +66,7 @@ impl Repositories {
         self.commit_all(name)
     }
 
-    /// Commits what lies in the working folder.
+    /// Commits all changes of the working copy.
     pub fn commit_all(&self, name: &str) -> String {
         self.in_work(name, &["add", "--all"]);
         self.in_work(name, &["commit", "--quiet", "--message", "a change"]);
@@ -75,13 +74,13 @@ impl Repositories {
         self.in_work(name, &["rev-parse", "HEAD"]).trim().to_owned()
     }
 
-    /// Calls git where the commits of a repository are made.
+    /// Calls git in the working copy of a repository.
     pub fn in_work(&self, name: &str, words: &[&str]) -> String {
         let work = self.work(name);
         self.git(&[&["-C", &work.to_string_lossy()], words].concat())
     }
 
-    /// Where the commits of a repository are made.
+    /// The working copy of a repository.
     #[must_use]
     pub fn work(&self, name: &str) -> PathBuf {
         self.home.path().join("work").join(name.trim_end_matches(".git"))
@@ -89,12 +88,12 @@ impl Repositories {
 
     fn git(&self, words: &[&str]) -> String {
         let mut git = Command::new("git");
-        // Nothing of the one who runs the tests decides about them.
+        // The git configuration of the user who runs the tests is ignored.
         git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
         for who in ["AUTHOR", "COMMITTER"] {
             git.env(format!("GIT_{who}_NAME"), "A Test").env(format!("GIT_{who}_EMAIL"), "test@example.com");
         }
         git.args(["-c", "protocol.file.allow=always", "-c", "init.defaultBranch=main"]);
-        Said::by(git.args(words), "").ok()
+        CommandResult::by(git.args(words), "").ok()
     }
 }

@@ -1,22 +1,22 @@
-//! End-to-end tests, written once and run on both clusters: the embedded one and a real one.
+//! End-to-end tests that run unchanged on the embedded cluster and on a real one.
 //!
-//! `KNOLL_E2E=embedded` (the default) starts `knoll up` in a folder of its own, once for each test program.
-//! `KNOLL_E2E=real` uses the cluster of `KNOLL_E2E_KUBECONFIG`, which has Knoll in it. A test knows neither: it has
-//! kubectl, the program `knoll`, and a namespace of its own.
+//! `KNOLL_E2E=embedded` (the default) starts `knoll up` in a temporary directory, once per test program.
+//! `KNOLL_E2E=real` uses the cluster of `KNOLL_E2E_KUBECONFIG`, in which Knoll is installed. A test does not know
+//! which: it has kubectl, the `knoll` binary and its own namespace.
 #![allow(clippy::unwrap_used, reason = "this is a part of tests: what goes wrong here has to stop them")]
 
+mod command_result;
 mod evidence;
 pub mod git;
 pub mod manifests;
 mod namespace;
-mod said;
 mod world;
 
+pub use command_result::CommandResult;
 pub use namespace::{Namespace, Person};
-pub use said::Said;
 pub use world::World;
 
 use std::time::Duration;
 
-/// How long anything may take: a busy machine, a pod that has to start.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// The timeout of every wait, long enough for a pod to start on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(120);

@@ -1,15 +1,15 @@
-//! The objects that tests create, as people write them.
+//! The manifests that tests create.
 
-/// A module of one resource, whose output is the variable `word`.
+/// A module with one resource, whose output is the variable `word`.
 pub const MODULE: &str = "variable \"word\" {}\nresource \"terraform_data\" \"a\" { input = var.word }\noutput \"word\" { value = terraform_data.a.output }\n";
 
-/// A Workspace with nothing special about it.
+/// A Workspace with default settings.
 #[must_use]
 pub fn workspace(name: &str) -> String {
     format!("apiVersion: knoll.dev/v1alpha1\nkind: Workspace\nmetadata: {{name: {name}}}\nspec: {{}}\n")
 }
 
-/// A Run that applies `source`, in YAML's flow form, with its own name as the variable `word`.
+/// A Run that applies `source` (YAML flow style) with its own name as the variable `word`.
 #[must_use]
 pub fn run(name: &str, workspace: &str, source: &str) -> String {
     format!(
@@ -17,13 +17,13 @@ pub fn run(name: &str, workspace: &str, source: &str) -> String {
     )
 }
 
-/// The source of a module of one file.
+/// The source of a module with one file.
 #[must_use]
 pub fn inline(module: &str) -> String {
     format!("{{inline: {{main.tf: {module:?}}}}}")
 }
 
-/// A decision of somebody on a Run.
+/// An Approval.
 #[must_use]
 pub fn approval(name: &str, run: &str, digest: &str, decision: &str, by: &str) -> String {
     format!(

@@ -1,4 +1,4 @@
-//! A namespace of a test's own: what is in it goes with it.
+//! A namespace for one test, deleted with all of its content afterwards.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,18 +10,17 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use crate::{PATIENCE, Said, World, evidence};
+use crate::{CommandResult, TIMEOUT, World, evidence};
 
 /// See [`World::namespace`].
 #[derive(Debug)]
 pub struct Namespace {
     world: &'static World,
     client: ClientOf,
-    /// Its name.
     pub name: String,
 }
 
-/// A client says nothing about itself.
+/// Implements `Debug` for a client.
 struct ClientOf(Client);
 
 impl Debug for ClientOf {
@@ -30,11 +29,10 @@ impl Debug for ClientOf {
     }
 }
 
-/// Somebody who is bound to a role in a namespace, and acts by kubectl.
+/// A user who is bound to roles in a namespace, and uses kubectl.
 #[derive(Debug)]
 pub struct Person<'a> {
     namespace: &'a Namespace,
-    /// The name of the user.
     pub user: String,
 }
 
@@ -45,12 +43,11 @@ impl Namespace {
         let name = format!("e2e-{}-{count}", std::process::id());
         let _ = world.kubectl(&["create", "namespace", &name]).ok();
         let client = ClientOf(world.client().await);
-        // Pods need the account that the cluster puts into a new namespace.
+        // Pods need the default service account.
         let _ = world.kubectl(&["-n", &name, "wait", "--for=create", "serviceaccount/default", "--timeout=60s"]).ok();
         Namespace { world, client, name }
     }
 
-    /// The objects of a kind in it.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -58,35 +55,35 @@ impl Namespace {
         Api::namespaced(self.client.0.clone(), &self.name)
     }
 
-    /// Calls kubectl in it, as the administrator.
+    /// Calls kubectl in this namespace as the administrator.
     #[track_caller]
-    pub fn kubectl(&self, words: &[&str]) -> Said {
+    pub fn kubectl(&self, words: &[&str]) -> CommandResult {
         self.kubectl_with("", words)
     }
 
-    /// Calls kubectl in it with this on its standard input.
+    /// Calls kubectl in this namespace with `input` as its standard input.
     #[track_caller]
-    pub fn kubectl_with(&self, input: &str, words: &[&str]) -> Said {
+    pub fn kubectl_with(&self, input: &str, words: &[&str]) -> CommandResult {
         self.world.kubectl_with(input, &[&["--namespace", self.name.as_str()], words].concat())
     }
 
-    /// Creates what a manifest describes, and returns its name.
+    /// Creates the object of a manifest, and returns its name.
     #[track_caller]
     pub fn create(&self, manifest: &str) -> String {
         let said = self.kubectl_with(manifest, &["create", "-f", "-", "-o", "jsonpath={.metadata.name}"]);
         said.ok()
     }
 
-    /// Calls knoll in it, as the administrator.
+    /// Calls knoll in this namespace as the administrator.
     #[track_caller]
-    pub fn knoll(&self, words: &[&str]) -> Said {
+    pub fn knoll(&self, words: &[&str]) -> CommandResult {
         self.world.knoll(&[&["--namespace", self.name.as_str()], words].concat())
     }
 
-    /// Waits until an object is as it should be.
+    /// Waits until an object satisfies the condition.
     ///
     /// # Panics
-    /// When it never is: with all that is known about why.
+    /// On timeout, with status, events and logs.
     pub async fn until<K>(&self, name: &str, what: &str, is_so: impl Fn(&K) -> bool + Send) -> K
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -98,7 +95,7 @@ impl Namespace {
     {
         let wanted = |object: Option<&K>| object.is_some_and(&is_so);
         let waiting = await_condition(self.api::<K>(), name, wanted);
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(TIMEOUT, waiting).await {
             Ok(Ok(Some(object))) => object,
             Ok(Ok(None)) => unreachable!("the condition asks for an object"),
             Ok(Err(error)) => panic!("`{name}` cannot be watched: {error}"),
@@ -109,7 +106,7 @@ impl Namespace {
     /// Waits until a Run is in this phase.
     ///
     /// # Panics
-    /// When it ends in another one.
+    /// If it ends in another phase.
     pub async fn run_in(&self, name: &str, phase: RunPhase) -> Run {
         let of = |run: &Run| run.status.as_ref().map(|status| status.phase).unwrap_or_default();
         let what = format!("was {}", phase.as_str());
@@ -119,7 +116,7 @@ impl Namespace {
         run
     }
 
-    /// Somebody with these roles of Knoll's in this namespace, and no others.
+    /// A user with only these roles in this namespace.
     #[track_caller]
     pub fn person(&self, name: &str, roles: &[&str]) -> Person<'_> {
         let user = format!("{name}@{}.example.com", self.name);
@@ -132,19 +129,18 @@ impl Namespace {
 }
 
 impl Person<'_> {
-    /// Calls kubectl as this person.
     #[track_caller]
-    pub fn kubectl(&self, words: &[&str]) -> Said {
+    pub fn kubectl(&self, words: &[&str]) -> CommandResult {
         self.kubectl_with("", words)
     }
 
-    /// Calls kubectl as this person with this on its standard input.
+    /// Calls kubectl as this user with `input` as its standard input.
     #[track_caller]
-    pub fn kubectl_with(&self, input: &str, words: &[&str]) -> Said {
+    pub fn kubectl_with(&self, input: &str, words: &[&str]) -> CommandResult {
         self.namespace.kubectl_with(input, &[&["--as", self.user.as_str()], words].concat())
     }
 
-    /// Whether the cluster would let this person do that; `resource` may be a part of one, such as `pods/log`.
+    /// Whether the user has this permission. `resource` may have a subresource, such as `pods/log`.
     #[track_caller]
     pub fn may(&self, verb: &str, resource: &str) -> bool {
         let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
@@ -154,7 +150,7 @@ impl Person<'_> {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // In a namespace that goes, nothing can be started any more, so nothing could be destroyed.
+        // No Run can start in a terminating namespace, so Stacks are orphaned first.
         let orphan = ["annotate", "stacks", "--all", "knoll.dev/force-orphan=yes", "--namespace", &self.name];
         let _ = self.world.kubectl(&orphan);
         let runs = ["delete", "namespace", &self.name, "--wait=false", "--ignore-not-found"];

@@ -1,4 +1,4 @@
-//! The cluster under the tests.
+//! The cluster under test.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
-use crate::{Namespace, Said};
+use crate::{CommandResult, Namespace};
 
-/// Where the operator of a real cluster is.
+/// The namespace of the operator in a real cluster.
 const OPERATOR: [&str; 2] = ["--namespace", "knoll-system"];
 
-/// A cluster with Knoll in it, and the programs to use it with.
+/// A cluster with Knoll, and the programs to use it.
 #[derive(Debug)]
 pub struct World {
     knoll: PathBuf,
     kubeconfig: PathBuf,
-    /// A folder for what programs keep between calls.
+    /// The home directory of the programs.
     home: PathBuf,
     kind: Kind,
 }
@@ -29,17 +29,17 @@ enum Kind {
     Embedded {
         data: PathBuf,
         port: String,
-        /// Ends the cluster when this process ends, however it ends: it waits for the end of its input.
+        /// A process that stops the cluster when this process ends in any way: it waits for the end of its input.
         _keeper: Child,
     },
     Real,
 }
 
 impl World {
-    /// The cluster that all tests of this program share.
+    /// The cluster shared by all tests of this program.
     ///
     /// # Panics
-    /// When there is none, with what to do about it.
+    /// If there is none, with a hint.
     pub fn get() -> &'static World {
         static WORLD: OnceLock<World> = OnceLock::new();
         WORLD.get_or_init(|| {
@@ -54,7 +54,7 @@ impl World {
     }
 
     fn embedded(knoll: PathBuf) -> Self {
-        // Kept until the keeper takes it away.
+        // The directory is deleted by the keeper process.
         let home = tempfile::Builder::new().prefix("knoll-e2e-").tempdir().unwrap().keep();
         let data = home.join("data");
         let up = |port: &str| up(&knoll, &data, port);
@@ -80,69 +80,68 @@ impl World {
         assert_eq!(
             operator.code,
             Some(0),
-            "the cluster has no Knoll, `knoll install` installs it: {}",
+            "Knoll is not installed in the cluster, run `knoll install`: {}",
             operator.stderr
         );
         world
     }
 
-    /// Whether it is a real cluster; for what a cluster *is*, never for what Knoll does in it.
+    /// Whether this is a real cluster. Tests use it only for properties of the cluster, never for the behaviour of
+    /// Knoll.
     pub fn is_real(&self) -> bool {
         matches!(self.kind, Kind::Real)
     }
 
-    /// A client of the administrator, for the runtime of the test that asks.
+    /// An administrator's client for the runtime of the calling test.
     ///
     /// # Panics
-    /// When the kubeconfig cannot be used.
+    /// If the kubeconfig is invalid.
     pub async fn client(&self) -> Client {
         let config = Kubeconfig::read_from(&self.kubeconfig).unwrap();
         let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
         Client::try_from(config).unwrap()
     }
 
-    /// A new namespace, which goes with the value.
+    /// Creates a namespace, which is deleted with the value.
     pub async fn namespace(&'static self) -> Namespace {
         Namespace::new(self).await
     }
 
-    /// Calls kubectl as the administrator.
     #[track_caller]
-    pub fn kubectl(&self, words: &[&str]) -> Said {
+    pub fn kubectl(&self, words: &[&str]) -> CommandResult {
         self.kubectl_with("", words)
     }
 
-    /// Calls kubectl with this on its standard input.
+    /// Calls kubectl with `input` as its standard input.
     #[track_caller]
-    pub fn kubectl_with(&self, input: &str, words: &[&str]) -> Said {
+    pub fn kubectl_with(&self, input: &str, words: &[&str]) -> CommandResult {
         let mut command = Command::new("kubectl");
         command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(self.home.join("kube-cache"));
-        // It lives too short to clear its memory up.
-        Said::by(command.args(words).env("GOGC", "400"), input)
+        // A short-lived process needs no garbage collection.
+        CommandResult::by(command.args(words).env("GOGC", "400"), input)
     }
 
-    /// Calls knoll as the administrator, in a folder.
+    /// Calls knoll in a directory as the administrator.
     #[track_caller]
-    pub fn knoll_in(&self, folder: &Path, words: &[&str]) -> Said {
+    pub fn knoll_in(&self, folder: &Path, words: &[&str]) -> CommandResult {
         let mut command = Command::new(&self.knoll);
         let own = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KNOLL_"));
         for (name, _) in own {
             command.env_remove(name);
         }
         command.args(words).current_dir(folder).env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.home);
-        Said::by(&mut command, "")
+        CommandResult::by(&mut command, "")
     }
 
-    /// Calls knoll as the administrator.
     #[track_caller]
-    pub fn knoll(&self, words: &[&str]) -> Said {
+    pub fn knoll(&self, words: &[&str]) -> CommandResult {
         self.knoll_in(&self.home, words)
     }
 
-    /// What Prometheus would read.
+    /// The operator's metrics.
     ///
     /// # Panics
-    /// When nothing answers.
+    /// If the endpoint does not respond.
     pub fn metrics(&self) -> String {
         match &self.kind {
             Kind::Embedded { .. } => {
@@ -163,16 +162,16 @@ impl World {
         }
     }
 
-    /// Ends the operator and the hub as a crash does; they come back by themselves.
+    /// Kills the operator and the hub, and waits until they are restarted.
     ///
     /// # Panics
-    /// When they cannot be ended, or do not come back.
+    /// If they cannot be killed, or do not come back.
     pub fn crash_the_operator(&self) {
         match &self.kind {
             Kind::Embedded { data, port, .. } => {
                 let pid = std::fs::read_to_string(data.join("knoll.pid")).unwrap();
-                let _ = Said::by(Command::new("kill").args(["-9", pid.trim()]), "").ok();
-                // The folder is free as soon as the system has ended the process.
+                let _ = CommandResult::by(Command::new("kill").args(["-9", pid.trim()]), "").ok();
+                // The kernel releases the lock on the directory when the process has ended.
                 up(&self.knoll, data, port);
             }
             Kind::Real => {
@@ -182,7 +181,7 @@ impl World {
         }
     }
 
-    /// The last lines that the operator wrote.
+    /// The last lines of the operator's log.
     pub(crate) fn operator_log(&self) -> String {
         match &self.kind {
             Kind::Embedded { data, .. } => {
@@ -198,13 +197,13 @@ impl World {
     }
 }
 
-/// Starts the embedded cluster; the folder may still be held for a moment by one that was killed.
+/// Starts the embedded cluster. A killed process may hold the directory for a moment.
 fn up(knoll: &Path, data: &Path, port: &str) {
-    let deadline = std::time::Instant::now() + crate::PATIENCE;
+    let deadline = std::time::Instant::now() + crate::TIMEOUT;
     loop {
         let mut command = Command::new(knoll);
         command.args(["up", "--detach", "--port", port, "--data-dir"]).arg(data);
-        let said = Said::by(&mut command, "").ok();
+        let said = CommandResult::by(&mut command, "").ok();
         if said.starts_with("Started") {
             return;
         }
@@ -212,25 +211,25 @@ fn up(knoll: &Path, data: &Path, port: &str) {
     }
 }
 
-/// The program under test.
+/// The `knoll` binary under test.
 fn knoll() -> PathBuf {
     if let Some(path) = std::env::var_os("KNOLL_BIN") {
         let path = PathBuf::from(path);
-        assert!(path.is_file(), "KNOLL_BIN is `{}`, and there is no such program", path.display());
+        assert!(path.is_file(), "KNOLL_BIN is `{}`, which does not exist", path.display());
         return path;
     }
-    // Test programs lie in `deps`, beside which cargo puts the others.
+    // Test programs are in `deps`, below the directory of cargo's other outputs.
     let here = std::env::current_exe().unwrap();
     let beside = here.ancestors().nth(2).unwrap().join("knoll");
     assert!(
         beside.is_file(),
-        "there is no `{}`: build it with `cargo build -p knoll`, or name one with KNOLL_BIN",
+        "`{}` not found: build it with `cargo build -p knoll`, or set KNOLL_BIN",
         beside.display()
     );
     beside
 }
 
-/// The body of an answer on loopback.
+/// The body of an HTTP response on loopback.
 fn get(port: u16, path: &str) -> String {
     use std::io::Read;
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();

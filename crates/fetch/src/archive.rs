@@ -1,4 +1,4 @@
-//! Archives at an address: tar, plain or packed with gzip or zstd, and zip.
+//! Fetches archives: tar, plain or compressed with gzip or zstd, and zip.
 
 use std::{
     fs,
@@ -20,10 +20,10 @@ use crate::{
     limits::{LARGEST, Limits},
 };
 
-/// The bundle of an archive whose bytes have the digest that its source says.
+/// Fetches the bundle of an archive whose sha256 matches its source.
 ///
 /// # Errors
-/// When it cannot be fetched, is another one, or has no module in it.
+/// If the archive cannot be fetched, has another sha256, or contains no module.
 pub async fn archive(source: &ArchiveSource, credentials: &Credentials, settings: Settings) -> Result<Bundle, Error> {
     let limits = Arc::new(Limits::default());
     let url = shown(&source.url);
@@ -100,7 +100,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Unpacks an archive of any kind; its first bytes say which.
+/// Unpacks an archive. Its first bytes identify the format.
 fn unpack(file: &mut fs::File, into: &Path, url: &str) -> Result<(), Error> {
     let wrong = |why: String| Error::Archive { url: url.to_owned(), why };
     file.rewind()?;
@@ -123,20 +123,20 @@ fn unzip(file: &mut fs::File, into: &Path) -> Result<(), String> {
     for number in 0..archive.len() {
         let mut entry = archive.by_index(number).map_err(|error| text(&error))?;
         let name = entry.name().map_err(|error| text(&error))?.into_owned();
-        let path = inside(Path::new(&name)).ok_or_else(|| format!("its entry `{name}` lies outside of it"))?;
+        let path = inside(Path::new(&name)).ok_or_else(|| format!("its entry `{name}` lies outside of the archive"))?;
         if entry.is_dir() || path.as_os_str().is_empty() {
             continue;
         }
         if entry.is_symlink() {
-            return Err(format!("its entry `{name}` is a link; a zip archive of a module has none"));
+            return Err(format!("its entry `{name}` is a symlink, which is not supported in zip archives"));
         }
         let path = into.join(path);
         let parent = path.parent().unwrap_or(into);
         fs::create_dir_all(parent).map_err(|error| text(&error))?;
         let mode = if entry.unix_mode().unwrap_or(0o644) & 0o100 == 0 { 0o644 } else { 0o755 };
         let to = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
-        let mut to = to.map_err(|error| format!("its entry `{name}` cannot be written: {error}"))?;
-        // What an entry says of its size is not believed.
+        let mut to = to.map_err(|error| format!("cannot write its entry `{name}`: {error}"))?;
+        // The size in the entry's header is not trusted.
         let count = io::copy(&mut (&mut entry).take(left + 1), &mut to).map_err(|error| text(&error))?;
         left = left.checked_sub(count).ok_or_else(|| format!("it unpacks to more than {} MiB", LARGEST >> 20))?;
     }

@@ -1,24 +1,24 @@
-//! What a Secret says about who asks.
+//! Reads the credentials of a source from a Secret.
 
 use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::ByteString;
 
-/// Who asks, and whom to believe. Nothing of it is ever printed.
+/// Credentials and trust anchors of a source. Their values are never printed.
 #[derive(Clone, Default)]
 pub struct Credentials {
-    /// A name, for passwords and for ssh.
+    /// The user name, for passwords and for ssh.
     pub username: Option<String>,
-    /// A password, or what opens `identity`.
+    /// The password, or the passphrase of `identity`.
     pub password: Option<String>,
-    /// A token that is sent as it is.
+    /// A bearer token.
     pub token: Option<String>,
-    /// A private key of ssh.
+    /// A private ssh key.
     pub identity: Option<String>,
-    /// The host keys that are believed.
+    /// The trusted host keys.
     pub known_hosts: Option<String>,
-    /// A certificate authority that is believed besides the usual ones.
+    /// An additional trusted certificate authority.
     pub ca: Option<String>,
 }
 
@@ -29,12 +29,12 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads the keys of a Secret: `username`, `password`, `token`, `identity`, `known_hosts`, `ca.crt`; and those of the
-    /// type `kubernetes.io/ssh-auth`: `ssh-privatekey`.
+    /// Reads the keys of a Secret: `username`, `password`, `token`, `identity`, `known_hosts`, `ca.crt`; and
+    /// `ssh-privatekey` of the type `kubernetes.io/ssh-auth`.
     #[must_use]
     pub fn read(data: &BTreeMap<String, ByteString>) -> Self {
         let text = |key: &str| data.get(key).and_then(|value| String::from_utf8(value.0.clone()).ok());
-        // A line break at the end comes from an editor, and is part of no name, password or token.
+        // A trailing newline comes from an editor, and is never part of a user name, password or token.
         let word = |key: &str| text(key).map(|value| value.trim_end_matches(['\r', '\n']).to_owned());
         Self {
             username: word("username"),
@@ -46,7 +46,7 @@ impl Credentials {
         }
     }
 
-    /// The value of the header `Authorization`.
+    /// The value of the `Authorization` header.
     pub(crate) fn authorization(&self) -> Option<String> {
         if let Some(token) = &self.token {
             return Some(format!("Bearer {token}"));
@@ -56,7 +56,7 @@ impl Credentials {
     }
 }
 
-/// An address as it may be shown: without a password.
+/// A URL without a password, for messages.
 pub(crate) fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let end = rest.find('/').unwrap_or(rest.len());

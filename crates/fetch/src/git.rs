@@ -1,4 +1,5 @@
-//! Git, without git: refs and the files of one commit, over https, ssh, git's own protocol or from a folder.
+//! A git client without the git program: resolves refs and reads the files of one commit over https, ssh, the git
+//! protocol or from a local directory.
 
 mod checkout;
 mod http;
@@ -16,32 +17,31 @@ use crate::{Credentials, Error, Settings, limits::Limits, module};
 pub(crate) use http::{causes, client, refusal};
 use remote::Remote;
 
-/// What a branch, a tag or a hash stands for.
+/// The commit that a branch, a tag or a hash resolves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// The hash of the commit.
     pub hash: String,
-    /// What to ask the server for: the tag that leads to the commit, or the commit itself.
+    /// The object to request: the annotated tag that points to the commit, or the commit itself.
     object: ObjectId,
 }
 
-/// The commit that a source stands for now.
+/// Resolves the source's ref to its current commit.
 ///
 /// # Errors
-/// When the server cannot be asked, or there is no such branch or tag.
+/// If the server cannot be reached, or has no such branch or tag.
 pub async fn newest(source: &GitSource, credentials: &Credentials, settings: Settings) -> Result<Commit, Error> {
     let remote = Remote::new(&source.url, credentials, settings, Arc::new(Limits::default()))?;
-    let wanted = source.reference.clone().unwrap_or_default();
-    if let Some(hash) = &wanted.commit {
+    let reference = source.reference.clone().unwrap_or_default();
+    if let Some(hash) = &reference.commit {
         return at(&remote, hash);
     }
-    blocking(move || resolve(&remote, &wanted)).await
+    blocking(move || resolve(&remote, &reference)).await
 }
 
-/// The bundle of a commit: the module in the source's folder, and the local modules that it refers to.
+/// Fetches the bundle of a commit: the module at the source's path, and the local modules that it refers to.
 ///
 /// # Errors
-/// When it cannot be fetched, or there is no module in it.
+/// If the commit cannot be fetched, or contains no module.
 pub async fn git(
     source: &GitSource,
     commit: &Commit,
@@ -60,11 +60,11 @@ pub async fn git(
     .await
 }
 
-/// The bundle of the module that lies at `path` of a folder that was fetched.
+/// Bundles the module at `path` of a fetched directory.
 pub(crate) fn bundle(folder: &Path, path: &str, of: &str) -> Result<Bundle, Error> {
     let path = path.trim_matches('/');
     let at = folder.join(path);
-    // A link in what was fetched must not lead out of it.
+    // A symlink in the repository must not lead out of it.
     let real = at.canonicalize().ok().filter(|real| folder.canonicalize().is_ok_and(|folder| real.starts_with(folder)));
     let at = real.filter(|at| module::has_configuration(at)).ok_or_else(|| Error::NoModule {
         path: if path.is_empty() { ".".to_owned() } else { path.to_owned() },
@@ -74,7 +74,7 @@ pub(crate) fn bundle(folder: &Path, path: &str, of: &str) -> Result<Bundle, Erro
     Ok(pack_at(&module.files, &module.path)?)
 }
 
-/// The library blocks, so it works on a thread of its own.
+/// Runs blocking library code on a thread of its own.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
@@ -90,8 +90,8 @@ fn at(remote: &Remote, hash: &str) -> Result<Commit, Error> {
     Ok(Commit { hash: hash.to_owned(), object })
 }
 
-fn resolve(remote: &Remote, wanted: &GitRef) -> Result<Commit, Error> {
-    let (name, what) = match (&wanted.branch, &wanted.tag) {
+fn resolve(remote: &Remote, reference: &GitRef) -> Result<Commit, Error> {
+    let (name, what) = match (&reference.branch, &reference.tag) {
         (Some(branch), _) => (format!("refs/heads/{branch}"), format!("branch `{branch}`")),
         (None, Some(tag)) => (format!("refs/tags/{tag}"), format!("tag `{tag}`")),
         (None, None) => ("HEAD".to_owned(), "default branch: it is empty".to_owned()),
@@ -101,9 +101,9 @@ fn resolve(remote: &Remote, wanted: &GitRef) -> Result<Commit, Error> {
     found.ok_or_else(|| Error::NoRef { url: remote.shown.clone(), what })
 }
 
-fn of_ref(found: &Ref, wanted: &str) -> Option<Commit> {
+fn of_ref(found: &Ref, reference: &str) -> Option<Commit> {
     let (name, object, peeled) = found.unpack();
     let object = object?.to_owned();
     let hash = peeled.map_or(object, ToOwned::to_owned).to_string();
-    (name == wanted).then_some(Commit { hash, object })
+    (name == reference).then_some(Commit { hash, object })
 }

@@ -1,8 +1,8 @@
-//! Fetches the files of a module from where they are kept: a git repository or an archive.
+//! Fetches the files of a module from a git repository or an archive.
 //!
-//! *Guarantees.* A fetch ends: it has a deadline and a limit of bytes. Whoever answers at an address is believed only with a
-//! certificate, a host key that is known, or a digest. Credentials go to the host that they are for and to no other, and
-//! are in no message. Nothing outside of what was fetched gets into a bundle.
+//! *Guarantees.* Every fetch has a deadline and a byte limit. A server is trusted only with a valid certificate, a
+//! known host key or a matching digest. Credentials are sent only to the host they are for, and appear in no message. A
+//! bundle contains only files that were fetched.
 
 mod archive;
 mod credentials;

@@ -1,4 +1,4 @@
-//! What a fetch may take.
+//! The limits of a fetch.
 
 use std::{
     io,
@@ -11,12 +11,13 @@ use std::{
 
 use crate::Error;
 
-/// How many bytes are fetched at most, and how many are unpacked from them.
+/// The maximum number of bytes to fetch, and to unpack.
 pub(crate) const LARGEST: u64 = 512 << 20;
-/// How long a fetch takes at most.
+/// The maximum duration of a fetch.
 pub(crate) const LONGEST: Duration = Duration::from_secs(120);
 
-/// What one fetch may still take. The readers and writers of its connections ask it, so none of them waits for ever.
+/// The remaining time and bytes of one fetch. The readers and writers of its connections check it, so none of them
+/// blocks forever.
 #[derive(Debug)]
 pub struct Limits {
     until: Instant,
@@ -31,19 +32,19 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limits that begin now.
+    /// Limits that start now.
     #[must_use]
     pub fn new(longest: Duration, largest: u64) -> Self {
         Self { until: Instant::now() + longest, left: AtomicU64::new(largest), trouble: Mutex::default() }
     }
 
-    /// How much time is left.
+    /// The remaining time.
     #[must_use]
     pub fn time(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Takes note of bytes that have come.
+    /// Subtracts received bytes.
     pub(crate) fn take(&self, url: &str, bytes: usize) -> io::Result<()> {
         let taken = |left: u64| left.checked_sub(bytes as u64);
         if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_err() {
@@ -52,14 +53,14 @@ impl Limits {
         Ok(())
     }
 
-    /// Keeps the first trouble, because libraries in between only pass on that there was one.
+    /// Records the first error, because the libraries in between lose its type.
     pub(crate) fn fail(&self, error: Error) -> io::Error {
         let text = error.to_string();
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         io::Error::other(text)
     }
 
-    /// What went wrong first: what was kept, or else `otherwise`.
+    /// The first recorded error, or else `otherwise`.
     pub(crate) fn trouble(&self, otherwise: impl FnOnce() -> Error) -> Error {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_else(otherwise)
     }

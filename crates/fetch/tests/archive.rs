@@ -1,4 +1,4 @@
-//! Archives of every kind, from a server with a password and from a file.
+//! Archives in every format, from a server with a password and from a file.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::Write;
@@ -80,14 +80,14 @@ async fn every_kind_of_archive_is_the_same_bundle_when_its_bytes_are_as_promised
     let said = refused(source(server.url("a.tar"), &"0".repeat(64), ""), who.clone()).await;
     assert!(said.contains(&format!("has the sha256 {sum}, not 0000")), "{said}");
     let said = refused(source(server.url("a.tar"), &sum, "nowhere"), who.clone()).await;
-    assert!(said.contains("file in `nowhere` of the archive"), "{said}");
+    assert!(said.contains("file found in `nowhere` of the archive"), "{said}");
     let said = refused(source(server.url("a.tar"), &sum, "net"), Credentials::default()).await;
-    assert!(said.contains("it wants credentials"), "{said}");
+    assert!(said.contains("it requires credentials"), "{said}");
     let said = refused(source(server.url("gone.tar"), &sum, ""), who.clone()).await;
     assert!(said.contains("404"), "{said}");
     let text = write(&files.root(), "text", b"this is no archive at all");
     let said = refused(source(server.url("text"), &text, ""), who.clone()).await;
-    assert!(said.contains("cannot be unpacked"), "{said}");
+    assert!(said.contains("cannot unpack"), "{said}");
     let evil = write(&files.root(), "evil.zip", &zip(&[("../evil.tf", "x")]));
     let said = refused(source(server.url("evil.zip"), &evil, ""), who.clone()).await;
     assert!(said.contains("`../evil.tf` lies outside"), "{said}");

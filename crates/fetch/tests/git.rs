@@ -116,18 +116,18 @@ async fn branches_tags_and_commits_over_http_with_a_password() {
     let said = refused(source(url.clone(), at(&"0".repeat(40)), "net"), with_password()).await;
     assert!(said.contains("has no commit `0000"), "{said}");
     let said = refused(source(url.clone(), None, "nowhere"), with_password()).await;
-    assert!(said.contains("file in `nowhere` of commit ") && said.contains("`path`"), "{said}");
+    assert!(said.contains("file found in `nowhere` of commit ") && said.contains("`path`"), "{said}");
     let said = refused(source(server.url("other.git"), None, ""), with_password()).await;
-    assert!(said.contains("other.git` refuses: there is nothing at this address (404"), "{said}");
+    assert!(said.contains("other.git` refused the request: nothing found at this URL (404"), "{said}");
     let said = refused(source(url.clone(), None, ""), Credentials::default()).await;
-    assert!(said.contains("it wants credentials (401") && said.contains("secretRef"), "{said}");
+    assert!(said.contains("it requires credentials (401") && said.contains("secretRef"), "{said}");
     let wrong = Credentials { password: Some("guess".to_owned()), ..with_password() };
     let said = refused(source(url, None, ""), wrong).await;
-    assert!(said.contains("does not accept the credentials") && !said.contains("guess"), "{said}");
+    assert!(said.contains("rejected the credentials") && !said.contains("guess"), "{said}");
     let port = server.port;
     drop(server);
     let said = refused(source(format!("http://127.0.0.1:{port}/infra.git"), None, ""), with_password()).await;
-    assert!(said.contains("cannot be reached"), "{said}");
+    assert!(said.contains("cannot reach"), "{said}");
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn https_believes_the_authority_of_the_secret_and_no_other() {
     let known = Credentials { ca: server.ca.clone(), ..with_password() };
     assert_eq!(fetch(&of, &known).await.unwrap().0, second);
     let said = fetch(&of, &with_password()).await.unwrap_err().to_string();
-    assert!(said.contains("cannot be reached") && said.contains("certificate"), "{said}");
+    assert!(said.contains("cannot reach") && said.contains("certificate"), "{said}");
     let broken = Credentials {
         ca: Some("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n".to_owned()),
         ..with_password()
@@ -173,18 +173,18 @@ async fn ssh_with_a_key_and_known_hosts() {
         assert_eq!(fetch(&tagged, &with("identity", "host")).await.unwrap().0, first, "{newer}");
 
         let said = fetch(&of, &with("identity", "other")).await.unwrap_err().to_string();
-        assert!(said.contains("shows another host key than `known_hosts`"), "{said}");
+        assert!(said.contains("host key does not match `known_hosts`"), "{said}");
         let said = fetch(&of, &with("stranger", "host")).await.unwrap_err().to_string();
-        assert!(said.contains("does not let") && said.contains("`identity`"), "{said}");
+        assert!(said.contains("rejected the key") && said.contains("`identity`"), "{said}");
         let nobody =
             Credentials { known_hosts: Some("example.com ssh-ed25519 AAAA".to_owned()), ..with("identity", "host") };
         let said = fetch(&of, &nobody).await.unwrap_err().to_string();
         assert!(said.contains(&format!("ssh-keyscan -p {} 127.0.0.1", sshd.port)), "{said}");
         let gone = source(sshd.url(&repositories.root(), "gone.git"), None, "");
         let said = fetch(&gone, &with("identity", "host")).await.unwrap_err().to_string();
-        assert!(said.contains("refuses") && said.contains("gone.git"), "{said}");
+        assert!(said.contains("refused the request") && said.contains("gone.git"), "{said}");
         let said = fetch(&of, &Credentials::default()).await.unwrap_err().to_string();
-        assert!(said.contains("there is no key"), "{said}");
+        assert!(said.contains("no private key given"), "{said}");
     }
 }
 
@@ -219,7 +219,7 @@ async fn links_that_lead_out_and_local_repositories_stay_where_they_are() {
     let (_, bundle) = fetch(&source(server.url("infra.git"), None, "net"), &with_password()).await.unwrap();
     assert!(names(&bundle).iter().all(|name| !name.contains("away")), "{:?}", names(&bundle));
     let said = fetch(&source(server.url("infra.git"), None, "etc"), &with_password()).await.unwrap_err().to_string();
-    assert!(said.contains("file in `etc`"), "{said}");
+    assert!(said.contains("file found in `etc`"), "{said}");
 
     let local = source(format!("file://{}", repositories.root().join("infra.git").display()), branch("main"), "net");
     let said = fetch(&local, &Credentials::default()).await.unwrap_err().to_string();

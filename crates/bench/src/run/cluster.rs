@@ -1,4 +1,4 @@
-//! A cluster with Knoll in it: Runs are created and waited for, as any client would, and the requests are counted.
+//! A cluster with Knoll. Creates Runs, waits for them, and counts the requests.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,19 +24,16 @@ use tokio::task::JoinHandle;
 
 use super::requests::{Meter, Requests};
 
-/// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Nothing more follows from a run when nothing was asked for that long.
+/// No more requests follow from a run after this time without any.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// The Runs that have ended: when, and how.
+/// The finished Runs, with the time and the status of their end.
 type Ends = HashMap<String, (Instant, RunStatus)>;
 
-/// A cluster, and a namespace of the benchmark's own in it.
+/// A cluster, and the namespace of the benchmark.
 pub struct Cluster {
-    /// Its API.
     pub client: Client,
-    /// The namespace.
     pub namespace: String,
     meter: Meter,
     count: AtomicU32,
@@ -45,7 +42,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Connects as the kubeconfig says; requests are counted in the audit log, if there is one.
+    /// Connects with a kubeconfig. Requests are counted in the audit log, if there is one.
     pub async fn connect(kubeconfig: &Path, audit: Option<PathBuf>) -> anyhow::Result<Self> {
         let file = Kubeconfig::read_from(kubeconfig)?;
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
@@ -53,7 +50,7 @@ impl Cluster {
         let namespace = format!("bench-{}", std::process::id());
         let object: Namespace = from(json!({"metadata": {"name": namespace}}))?;
         Api::all(client.clone()).create(&PostParams::default(), &object).await.context("cannot make a namespace")?;
-        // Pods need the account that the cluster puts into a new namespace.
+        // Pods need the default service account.
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
         let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
         tokio::time::timeout(PATIENCE, there).await.context("the namespace has no account")??;
@@ -63,7 +60,6 @@ impl Cluster {
         Ok(Self { client, namespace, meter, count: AtomicU32::new(0), ends, watching })
     }
 
-    /// Takes the namespace away.
     pub async fn remove(&self) {
         self.watching.abort();
         let all: Api<Namespace> = Api::all(self.client.clone());
@@ -72,7 +68,7 @@ impl Cluster {
         }
     }
 
-    /// Applies the module in a new Workspace; how long that took, in seconds, and the name of the Run.
+    /// Applies the module in a new Workspace. Returns the duration in seconds, and the name of the Run.
     pub async fn once(&self, module: &str) -> anyhow::Result<(f64, String)> {
         let names = self.workspaces(1).await?;
         let took = self.apply(module, &names).await?;
@@ -80,7 +76,7 @@ impl Cluster {
         Ok((took, names.concat()))
     }
 
-    /// Applies the module in so many new Workspaces at once; how long that took, and the requests that it took.
+    /// Applies the module in `count` new Workspaces concurrently. Returns the duration and the requests.
     pub async fn crowd(&self, module: &str, count: usize) -> anyhow::Result<(f64, Requests)> {
         let names = self.workspaces(count).await?;
         let before = self.at_rest().await?;
@@ -91,8 +87,8 @@ impl Cluster {
         Ok((took, after.since(&before).and_created(&self.meter, count)))
     }
 
-    /// Deletes Runs and waits until their pods are gone: a kubelet has to do with every container that it remembers, and
-    /// each reading shall find what the one before it found.
+    /// Deletes Runs, and waits until their pods are gone. The kubelet spends time on every container it remembers, and
+    /// every measurement should start equally.
     async fn clear(&self, names: &[String]) -> anyhow::Result<()> {
         let runs: Api<Run> = Api::namespaced(self.client.clone(), &self.namespace);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -103,7 +99,7 @@ impl Cluster {
         self.at_rest().await.map(drop)
     }
 
-    /// Creates Runs of the names of their Workspaces; the time until the last one has succeeded.
+    /// Creates Runs named after their Workspaces. Returns the time until the last one has succeeded.
     async fn apply(&self, module: &str, names: &[String]) -> anyhow::Result<f64> {
         let api: Api<Run> = Api::namespaced(self.client.clone(), &self.namespace);
         let runs = names
@@ -111,7 +107,7 @@ impl Cluster {
             .map(|name| {
                 let spec = json!({"workspace": name, "operation": "apply", "source": {"inline": {"main.tf": module}}});
                 let mut run: Run = from(json!({"metadata": {"name": name}, "spec": spec}))?;
-                // As the command line and the Stacks create theirs.
+                // The CLI and the Stacks set the finalizers in the same way.
                 run.metadata.finalizers = knoll_core::run::finalizers(&run.spec);
                 Ok(run)
             })
@@ -146,7 +142,7 @@ impl Cluster {
         Ok(names)
     }
 
-    /// Waits until nothing is under way in these Workspaces.
+    /// Waits until these Workspaces are idle.
     async fn idle(&self, names: &[String]) -> anyhow::Result<()> {
         let api: Api<Workspace> = Api::namespaced(self.client.clone(), &self.namespace);
         let is_idle = |workspace: Option<&Workspace>| {
@@ -157,7 +153,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The requests until now, when no more follow.
+    /// The number of requests, once no more follow.
     async fn at_rest(&self) -> anyhow::Result<Requests> {
         let mut last = self.meter.read().await?;
         let begun = Instant::now();
@@ -172,7 +168,7 @@ impl Cluster {
     }
 }
 
-/// Tells when Runs end, by one watch for all.
+/// Records when Runs finish, with one watch for all.
 async fn note_ends(api: Api<Run>, told: watch::Sender<Ends>) {
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
     while let Some(event) = events.next().await {
@@ -187,7 +183,6 @@ async fn note_ends(api: Api<Run>, told: watch::Sender<Ends>) {
     }
 }
 
-/// An object from its JSON.
 pub fn from<K: DeserializeOwned>(value: Value) -> anyhow::Result<K> {
     Ok(serde_json::from_value(value)?)
 }

@@ -1,7 +1,7 @@
-//! What pods cost without Knoll: how long one takes from its creation until its program runs, and many at once until
-//! terraform has applied a module in each.
+//! Measures pods without Knoll: the time until the program of one pod runs, and the time until terraform has applied a
+//! module in many pods.
 //!
-//! The program prints the machine's uptime, which is the same inside of a container and outside.
+//! The program prints the machine's uptime, which is the same inside and outside of a container.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -21,18 +21,18 @@ use serde_json::{Value, json};
 use super::cluster::{Cluster, from};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a person would put into a pod, as in [`super::bare`]; then the time.
+/// The shell script of a plain terraform pod, as in [`super::bare`]. It prints the uptime at its end.
 const TERRAFORM: &str = r#"set -e; mkdir /tmp/module; cd /tmp/module; printf %s "$MODULE" >main.tf
 terraform init -input=false; terraform plan -input=false -out=plan; terraform apply -input=false plan
 exec cat /proc/uptime"#;
 
-/// A pod of one container as `kubectl run` makes it, of the image that the pod `like` has; in seconds.
+/// The start of a pod with one container and the image of the pod `like`, in seconds.
 pub async fn plain(cluster: &Cluster, like: &str) -> anyhow::Result<f64> {
     let pod = of_one_container("plain", &image(cluster, like).await?, &json!(["cat", "/proc/uptime"]), &json!([]))?;
     time(cluster, &[pod]).await
 }
 
-/// So many such pods at once, in each of which terraform applies the module; in seconds until the last has done so.
+/// The time until terraform has applied the module in `count` concurrent pods, in seconds.
 pub async fn crowd(cluster: &Cluster, like: &str, module: &str, count: usize) -> anyhow::Result<f64> {
     let image = image(cluster, like).await?;
     let env = json!([{"name": "CHECKPOINT_DISABLE", "value": "1"}, {"name": "MODULE", "value": module}]);
@@ -40,11 +40,11 @@ pub async fn crowd(cluster: &Cluster, like: &str, module: &str, count: usize) ->
     time(cluster, &(0..count).map(pod).collect::<anyhow::Result<Vec<Pod>>>()?).await
 }
 
-/// A pod with all that the pod `like` has, but for what its main container runs; in seconds.
+/// The start of a pod that is like the pod `like`, except for its main program, in seconds.
 pub async fn of_shape(cluster: &Cluster, like: &str) -> anyhow::Result<f64> {
     let mut spec = pods(cluster).get(like).await?.spec.context("a pod has a spec")?;
     spec.node_name = None;
-    // What it becomes when all is there.
+    // The main container prints the uptime instead of starting the runner.
     for word in main(&mut spec)?.command.iter_mut().flatten() {
         for runner in [r#"exec "$0" "$@""#, r#"exec "$from" "$@""#] {
             *word = word.replace(runner, "exec cat /proc/uptime");
@@ -55,7 +55,7 @@ pub async fn of_shape(cluster: &Cluster, like: &str) -> anyhow::Result<f64> {
     time(cluster, &[pod]).await
 }
 
-/// Where the pod `like` has its runner from.
+/// Where the pod `like` gets its runner from.
 pub async fn runner(cluster: &Cluster, like: &str) -> anyhow::Result<&'static str> {
     let volumes = pods(cluster).get(like).await?.spec.context("a pod has a spec")?.volumes.unwrap_or_default();
     Ok(if volumes.iter().any(|volume| volume.image.is_some()) {
@@ -65,7 +65,6 @@ pub async fn runner(cluster: &Cluster, like: &str) -> anyhow::Result<&'static st
     })
 }
 
-/// The container of the runner.
 fn main(spec: &mut PodSpec) -> anyhow::Result<&mut Container> {
     let found = spec.containers.iter_mut().find(|container| container.name == names::pod::CONTAINER);
     found.context("a Run's pod has a container of the runner")
@@ -85,7 +84,7 @@ fn of_one_container(name: &str, image: &str, command: &Value, env: &Value) -> an
     from(json!({"metadata": {"name": name}, "spec": {"restartPolicy": "Never", "containers": [container]}}))
 }
 
-/// Creates the pods at once; the time until the last of them has told its own.
+/// Creates the pods concurrently, and returns the time until the last one has printed its own.
 async fn time(cluster: &Cluster, pods: &[Pod]) -> anyhow::Result<f64> {
     let api = self::pods(cluster);
     let names: Vec<String> = pods.iter().map(ResourceExt::name_any).collect();
@@ -111,7 +110,7 @@ async fn time(cluster: &Cluster, pods: &[Pod]) -> anyhow::Result<f64> {
     Ok(last - begun)
 }
 
-/// Waits for the ends of all, by one watch.
+/// Waits for the end of all pods with one watch.
 async fn all_end(api: &Api<Pod>, names: &[String]) -> anyhow::Result<()> {
     let mut open: HashSet<&str> = names.iter().map(String::as_str).collect();
     let mut changes = pin!(watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects());

@@ -1,4 +1,4 @@
-//! How many requests reach an API server, and whose they are.
+//! Counts the requests to an API server by their sender.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -13,29 +13,28 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Counts of requests, without watches and leases.
+/// The number of requests, without watches and leases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Requests {
-    /// Those of the operator, the hub and whoever created the runs.
+    /// Those of the operator, the hub and the client that created the runs.
     pub knoll: f64,
-    /// Those of the cluster's own parts: kubelet, scheduler, controllers.
+    /// Those of kubelet, scheduler and controllers.
     pub others: f64,
 }
 
 impl Requests {
-    /// What came since then.
     pub fn since(&self, before: &Requests) -> Requests {
         Requests { knoll: self.knoll - before.knoll, others: self.others - before.others }
     }
 
-    /// With the client's requests that created so many runs, where the meter does not see them.
+    /// Adds the requests of the client that created the runs, if the meter does not see them.
     pub fn and_created(self, meter: &Meter, count: usize) -> Requests {
         #[allow(clippy::cast_precision_loss, reason = "a handful")]
         let created = if matches!(meter, Meter::Metrics { .. }) { count as f64 } else { 0.0 };
         Requests { knoll: self.knoll + created, ..self }
     }
 
-    /// What falls to one of so many.
+    /// The average per run.
     pub fn each(&self, count: usize) -> Requests {
         #[allow(clippy::cast_precision_loss, reason = "a handful")]
         let count = count as f64;
@@ -45,14 +44,13 @@ impl Requests {
 
 /// Where requests are counted.
 pub enum Meter {
-    /// In the audit log of a real cluster, from now on.
+    /// In the audit log of a real cluster.
     Audit(Mutex<AuditLog>),
-    /// By the operator and the hub of an embedded cluster themselves, at this port; its node asks in the same process.
+    /// In the metrics of operator and hub, at this port of the embedded cluster, whose node runs in the same process.
     Metrics { port: u16 },
 }
 
 impl Meter {
-    /// Finds it.
     pub async fn new(client: &Client, audit: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(log) = audit {
             return Ok(Meter::Audit(Mutex::new(AuditLog::at_its_end(log)?)));
@@ -63,7 +61,6 @@ impl Meter {
         Ok(Meter::Metrics { port: port.context("the embedded cluster has no metrics")? })
     }
 
-    /// The counts so far.
     pub async fn read(&self) -> anyhow::Result<Requests> {
         match self {
             Meter::Audit(log) => log.lock().map_err(|_| anyhow!("a reading of the audit log has failed"))?.read(),
@@ -82,7 +79,7 @@ impl Meter {
 pub struct AuditLog {
     path: PathBuf,
     file: File,
-    /// The beginning of a line whose end is not written yet.
+    /// The beginning of an incomplete line.
     rest: String,
     counted: Requests,
 }
@@ -94,7 +91,7 @@ impl AuditLog {
         Ok(Self { path, file, rest: String::new(), counted: Requests::default() })
     }
 
-    /// Counts what was added. A log that is full goes on in a new file of the same name; the old one is read to its end.
+    /// Counts the new lines. After a rotation the old file is read to its end, then the new one.
     fn read(&mut self) -> anyhow::Result<Requests> {
         self.count()?;
         let now = File::open(&self.path).with_context(|| format!("cannot read `{}`", self.path.display()))?;
@@ -118,7 +115,7 @@ impl AuditLog {
     }
 }
 
-/// Reads an audit log: one JSON object a line, and one line for each stage of a request.
+/// Parses an audit log: one JSON object per line, and one line per stage of a request.
 fn audited(log: &str) -> Requests {
     let mut requests = Requests::default();
     for line in log.lines() {
@@ -129,7 +126,7 @@ fn audited(log: &str) -> Requests {
         }
         let user = text("/user/username");
         let own = user.starts_with("system:serviceaccount:knoll-system:");
-        // Whoever creates runs; other requests of people are the benchmark's own bookkeeping.
+        // Other requests of users are those of the benchmark itself.
         let creates = text("/verb") == "create" && text("/objectRef/resource") == "runs";
         if own || creates {
             requests.knoll += 1.0;
@@ -140,7 +137,7 @@ fn audited(log: &str) -> Requests {
     requests
 }
 
-/// Reads the metrics of an operator.
+/// Parses the metrics of an operator.
 fn metered(text: &str) -> Requests {
     let counted = text.lines().filter_map(|line| line.strip_prefix("knoll_api_requests_total{"));
     let counted = counted.filter(|line| !line.contains("verb=\"watch\"") && !line.contains("resource=\"leases\""));

@@ -1,4 +1,5 @@
-//! Stacks that are created at once on an embedded cluster, with real terraform; and a restart that must do nothing.
+//! Measures Stacks that are created at once on an embedded cluster with real terraform, and a restart that must change
+//! nothing.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,11 +14,11 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 
-use super::Arguments;
+use super::StacksArgs;
 use super::traffic::{Reading, writes};
 use crate::table::Table;
 
-pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub async fn run(arguments: &StacksArgs) -> anyhow::Result<()> {
     let folder = std::env::temp_dir().join(format!("knoll-bench-stacks-{}", std::process::id()));
     let up = Up { knoll: &arguments.knoll, folder: &folder };
     up.call(&["up", "--detach", "--port", "0"])?;
@@ -48,7 +49,7 @@ impl Up<'_> {
     }
 }
 
-async fn measure(arguments: &Arguments, up: &Up<'_>) -> anyhow::Result<()> {
+async fn measure(arguments: &StacksArgs, up: &Up<'_>) -> anyhow::Result<()> {
     let client = up.client().await?;
     let stacks: Api<Stack> = Api::default_namespaced(client.clone());
     let all: Vec<Stack> = (0..arguments.created).map(|number| stack(number, arguments.resources)).collect();
@@ -70,14 +71,14 @@ async fn measure(arguments: &Arguments, up: &Up<'_>) -> anyhow::Result<()> {
     let deadline = Instant::now() + arguments.patience();
     while Reading::of(port).await?.reconciles < arguments.created as u64 {
         if Instant::now() > deadline {
-            bail!("the operator has not looked at every Stack after its restart");
+            bail!("the operator has not reconciled every Stack after its restart");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     tokio::time::sleep(arguments.idle().min(Duration::from_secs(20))).await;
     let reading = Reading::of(port).await?;
     let after = names(&runs).await?;
-    // Where the operator listens is written when it starts; nothing else is.
+    // The only expected write records the operator's ports.
     let written: Vec<String> = reading
         .requests
         .iter()
@@ -102,7 +103,7 @@ async fn measure(arguments: &Arguments, up: &Up<'_>) -> anyhow::Result<()> {
         bail!("{} runs for {} Stacks, {} after a restart", before.len(), arguments.created, after.len());
     }
     if !written.is_empty() {
-        bail!("the operator writes although nothing has changed: {}", written.join(", "));
+        bail!("the operator wrote although nothing has changed: {}", written.join(", "));
     }
     Ok(())
 }
@@ -118,7 +119,7 @@ fn stack(number: usize, resources: usize) -> Stack {
     serde_json::from_value(stack).unwrap_or_else(|_| Stack::new("", Default::default()))
 }
 
-async fn ready(stacks: &Api<Stack>, arguments: &Arguments) -> anyhow::Result<()> {
+async fn ready(stacks: &Api<Stack>, arguments: &StacksArgs) -> anyhow::Result<()> {
     let deadline = Instant::now() + arguments.patience();
     loop {
         let found = stacks.list(&ListParams::default()).await?;
@@ -144,10 +145,10 @@ async fn names(runs: &Api<Run>) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Where the operator of `knoll up` serves its metrics.
+/// The metrics port of the operator of `knoll up`.
 async fn port(client: &Client) -> anyhow::Result<u16> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
     let map = maps.get("knoll-hub").await?;
-    let port = map.data.as_ref().and_then(|data| data.get("metricsPort")).context("the operator names no port")?;
+    let port = map.data.as_ref().and_then(|data| data.get("metricsPort")).context("no port is recorded")?;
     Ok(port.parse()?)
 }

@@ -1,4 +1,4 @@
-//! An operator that looks after many settled Stacks: its memory, and its requests while nothing changes.
+//! Measures an operator with many settled Stacks: its memory, and its requests while nothing changes.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-use super::Arguments;
+use super::StacksArgs;
 use super::traffic::{Reading, writes};
 use crate::table::Table;
 
-pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub async fn run(arguments: &StacksArgs) -> anyhow::Result<()> {
     let cluster = Cluster::memory().await?;
     let client = cluster.client();
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -39,7 +39,7 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     measured
 }
 
-async fn measure(arguments: &Arguments, client: &Client, kubeconfig: &str) -> anyhow::Result<()> {
+async fn measure(arguments: &StacksArgs, client: &Client, kubeconfig: &str) -> anyhow::Result<()> {
     let port = free_port()?;
     let begin = |port: u16| Operator::start(arguments, kubeconfig, port);
     let first = begin(port)?;
@@ -62,7 +62,7 @@ async fn measure(arguments: &Arguments, client: &Client, kubeconfig: &str) -> an
     stream::iter(0..arguments.settled).map(create).buffer_unordered(16).try_collect::<Vec<_>>().await?;
     settled(&stacks, arguments).await?;
     let took = begun.elapsed();
-    // An operator that has only just come to them, so that nothing of how they were made counts.
+    // The operator is restarted, so that the creation of the Stacks does not count.
     drop(first);
     playing.abort();
     let port = free_port()?;
@@ -71,7 +71,7 @@ async fn measure(arguments: &Arguments, client: &Client, kubeconfig: &str) -> an
     let deadline = Instant::now() + arguments.patience();
     while Reading::of(port).await?.reconciles < arguments.settled as u64 {
         if Instant::now() > deadline {
-            bail!("the operator has not looked at every Stack");
+            bail!("the operator has not reconciled every Stack");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -96,7 +96,7 @@ async fn measure(arguments: &Arguments, client: &Client, kubeconfig: &str) -> an
     let other: Vec<_> =
         requests.iter().filter(|((verb, resource), _)| resource != "leases" && verb != "watch").collect();
     if !other.is_empty() {
-        bail!("requests besides those for the Lease, although nothing changes: {other:?}");
+        bail!("the operator sent requests other than for its Lease, although nothing changed: {other:?}");
     }
     let written: Vec<_> = after
         .requests
@@ -104,16 +104,16 @@ async fn measure(arguments: &Arguments, client: &Client, kubeconfig: &str) -> an
         .filter(|((verb, what), _)| writes(verb) && matches!(what.as_str(), "stacks" | "runs"))
         .collect();
     if !written.is_empty() {
-        bail!("the operator writes to Stacks that are settled: {written:?}");
+        bail!("the operator wrote to settled Stacks: {written:?}");
     }
     Ok(())
 }
 
-/// An operator in a process of its own, which ends with this.
+/// An operator in its own process, which stops when dropped.
 struct Operator(Child);
 
 impl Operator {
-    fn start(arguments: &Arguments, kubeconfig: &str, port: u16) -> anyhow::Result<Self> {
+    fn start(arguments: &StacksArgs, kubeconfig: &str, port: u16) -> anyhow::Result<Self> {
         let mut command = Command::new(&arguments.knoll);
         command.args(["operator", "--kubeconfig", kubeconfig, "--lease-namespace", "default"]);
         command.args(["--hub-listen", "127.0.0.1:0", "--hub-url", "https://127.0.0.1:1"]);
@@ -126,7 +126,7 @@ impl Operator {
 impl Drop for Operator {
     fn drop(&mut self) {
         let pid = self.0.id().to_string();
-        // Told, not killed: it gives its Lease back, so that the next one need not wait for it.
+        // SIGTERM lets the operator release its Lease, so that the next one does not wait for it.
         let _ = Command::new("kill").arg(&pid).status();
         let _ = self.0.wait();
     }
@@ -136,7 +136,7 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Ends every Run as its runner would.
+/// Finishes every Run as its runner would.
 async fn runners(client: Client) {
     let runs: Api<Run> = Api::default_namespaced(client);
     let events = watcher(runs.clone(), watcher::Config::default()).default_backoff().touched_objects();
@@ -157,7 +157,7 @@ async fn runners(client: Client) {
                 let status = knoll_core::progress::merge(&run, &progress, now);
                 let version = run.resource_version();
                 let patch = knoll_core::patch::status(version.as_deref(), run.status.as_ref(), &status);
-                // Whoever was faster brings another event.
+                // A conflicting write brings another event.
                 if let Ok(Some(patch)) = patch {
                     let _ = runs.patch_status(&run.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
                 }
@@ -166,7 +166,7 @@ async fn runners(client: Client) {
         .await;
 }
 
-async fn settled(stacks: &Api<Stack>, arguments: &Arguments) -> anyhow::Result<()> {
+async fn settled(stacks: &Api<Stack>, arguments: &StacksArgs) -> anyhow::Result<()> {
     let deadline = Instant::now() + arguments.patience();
     loop {
         let found = stacks.list(&ListParams::default()).await?;

@@ -1,4 +1,4 @@
-//! What an operator says of itself to Prometheus.
+//! Reads the operator's Prometheus metrics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use anyhow::Context;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What was read at one time.
+/// The metrics at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
-    /// Requests to the API, by verb and resource.
+    /// Requests to the API server, by verb and resource.
     pub requests: BTreeMap<(String, String), u64>,
-    /// Bytes of memory that are in use.
+    /// Resident memory in bytes.
     pub memory: u64,
-    /// Reconciles of Stacks that have ended.
+    /// The number of finished reconciles of Stacks.
     pub reconciles: u64,
 }
 
 impl Reading {
-    /// Reads the metrics on a port of this machine.
+    /// Reads the metrics from a port of this machine.
     pub async fn of(port: u16) -> anyhow::Result<Self> {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
@@ -28,13 +28,13 @@ impl Reading {
         Ok(Self::parse(&text))
     }
 
-    /// Waits until somebody answers.
+    /// Waits until the endpoint responds.
     pub async fn first(port: u16, patience: Duration) -> anyhow::Result<Self> {
         let begun = std::time::Instant::now();
         loop {
             match Self::of(port).await {
                 Ok(reading) => return Ok(reading),
-                Err(error) if begun.elapsed() > patience => return Err(error).context("the operator does not answer"),
+                Err(error) if begun.elapsed() > patience => return Err(error).context("the operator does not respond"),
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
@@ -63,7 +63,7 @@ impl Reading {
         reading
     }
 
-    /// The requests since an earlier reading, without what is none.
+    /// The requests since an earlier reading, without zeros.
     pub fn since(&self, earlier: &Self) -> BTreeMap<(String, String), u64> {
         let new = |(key, count): (&(String, String), &u64)| {
             let more = count - earlier.requests.get(key).copied().unwrap_or_default();

@@ -184,7 +184,7 @@ mod tests {
             ("", manual(AWAY), Ok(RunApproval::Manual)),
             ("", AWAY, Err("no terminal")),
             ("-auto-approve=false", AWAY, Err("no terminal")),
-            ("-auto-approve", manual(HERE), Err("contradict")),
+            ("-auto-approve", manual(HERE), Err("cannot be used with")),
         ];
         for (args, now, expect) in rows {
             match (made("apply", args, now), expect) {

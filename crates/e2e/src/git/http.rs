@@ -1,4 +1,4 @@
-//! Git over HTTP, by git's own program for that.
+//! Serves git over HTTP with git's own `http-backend`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -22,12 +22,11 @@ use tokio_rustls::{TlsAcceptor, rustls};
 
 use super::{PASSWORD, Repositories, USER};
 
-/// A server of a folder of repositories, for whoever has the password. It ends with the value.
+/// A password-protected server of a directory of repositories. It stops when dropped.
 #[derive(Debug)]
 pub struct HttpServer {
-    /// The port it listens on.
     pub port: u16,
-    /// The certificate of the authority that signed its own, if it speaks TLS.
+    /// The certificate of its authority, if it uses TLS.
     pub ca: Option<String>,
     asked: Arc<AtomicU32>,
     task: JoinHandle<()>,
@@ -40,10 +39,10 @@ struct Served {
 }
 
 impl HttpServer {
-    /// Serves on all addresses of this machine, so that pods reach it too.
+    /// Serves on all addresses of this machine, so that pods can reach it.
     ///
     /// # Panics
-    /// When it cannot listen.
+    /// If it cannot listen.
     pub async fn start(repositories: &Repositories) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
         let (port, asked, app) = prepare(&listener, repositories);
@@ -51,10 +50,10 @@ impl HttpServer {
         Self { port, ca: None, asked, task }
     }
 
-    /// Serves on `localhost` with TLS and a certificate of an authority of its own.
+    /// Serves on `localhost` with TLS and its own certificate authority.
     ///
     /// # Panics
-    /// When it cannot listen.
+    /// If it cannot listen.
     pub async fn start_tls(repositories: &Repositories) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let (port, asked, app) = prepare(&listener, repositories);
@@ -83,13 +82,12 @@ impl HttpServer {
         Self { port, ca: Some(certificate.pem()), asked, task }
     }
 
-    /// How many requests there were.
+    /// The number of requests so far.
     #[must_use]
     pub fn asked(&self) -> u32 {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Its address on this machine.
     #[must_use]
     pub fn url(&self, repository: &str) -> String {
         match self.ca {
@@ -112,16 +110,16 @@ fn prepare(listener: &TcpListener, repositories: &Repositories) -> (u16, Arc<Ato
     (address.port(), asked, Router::new().fallback(answer).with_state(served))
 }
 
-/// Asks git's own program, as every web server would.
+/// Runs git's CGI program, as a web server would.
 async fn answer(State(served): State<Served>, request: Request<Body>) -> Response {
     served.asked.fetch_add(1, Ordering::Relaxed);
     let (head, body) = request.into_parts();
     let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    let wanted = format!("Basic {}", BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}")));
-    if text("authorization") != wanted {
+    let expected = format!("Basic {}", BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}")));
+    if text("authorization") != expected {
         return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Basic realm=\"git\"")]).into_response();
     }
-    // What is no repository is given away as a file, for archives.
+    // Other files are served as they are, for archives.
     let plain = served.root.join(head.uri.path().trim_start_matches('/'));
     if plain.is_file() && !head.uri.path().contains(".git/") {
         return tokio::fs::read(plain).await.unwrap().into_response();

@@ -1,4 +1,4 @@
-//! Git over ssh, by the ssh server of this machine.
+//! Serves git over ssh with the machine's sshd.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -7,22 +7,21 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::Said;
+use crate::CommandResult;
 
-/// An ssh server on loopback that lets one key in. It ends with the value.
+/// An ssh server on loopback that accepts one user's keys. It stops when dropped.
 #[derive(Debug)]
 pub struct Sshd {
     home: TempDir,
     child: Child,
-    /// The port it listens on.
     pub port: u16,
 }
 
 impl Sshd {
-    /// Starts it. `newer` says whether git's newer protocol can be asked for, which not every server lets through.
+    /// Starts the server. `newer` is whether it passes `GIT_PROTOCOL` on, which not every server does.
     ///
     /// # Panics
-    /// When there is no ssh server on this machine.
+    /// If sshd is not installed.
     #[must_use]
     pub fn start(newer: bool) -> Self {
         let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"]
@@ -40,11 +39,11 @@ impl Sshd {
             let path = home.path().join(name);
             let mut keygen = Command::new("ssh-keygen");
             keygen.args(["-q", "-N", "", "-t", kind, "-f"]).arg(&path);
-            let _ = Said::by(&mut keygen, "").ok();
+            let _ = CommandResult::by(&mut keygen, "").ok();
         }
         let read = |name: &str| std::fs::read_to_string(home.path().join(name)).unwrap();
         std::fs::write(home.path().join("authorized"), read("identity.pub") + &read("rsa.pub")).unwrap();
-        // It wants a folder of its own when it is root's.
+        // sshd requires this directory when it runs as root.
         let _ = std::fs::create_dir_all("/run/sshd");
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let at = home.path().display();
@@ -63,28 +62,28 @@ impl Sshd {
             line.contains("Server listening")
         });
         assert!(listens, "the ssh server does not listen: {said}");
-        // It would stop when nobody reads what it says.
+        // The server would block if its output were not read.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Self { home, child, port }
     }
 
-    /// The address of a repository in this folder.
+    /// The URL of a repository in this directory.
     #[must_use]
     pub fn url(&self, folder: &Path, repository: &str) -> String {
-        let user = Said::by(Command::new("id").arg("-un"), "").ok();
+        let user = CommandResult::by(Command::new("id").arg("-un"), "").ok();
         format!("ssh://{}@127.0.0.1:{}{}/{repository}", user.trim(), self.port, folder.display())
     }
 
-    /// One of its files: `identity` and `rsa` are let in, `stranger` is not.
+    /// One of its files. The keys `identity` and `rsa` are accepted, `stranger` is not.
     ///
     /// # Panics
-    /// When there is none of that name.
+    /// If it does not exist.
     #[must_use]
     pub fn file(&self, name: &str) -> String {
         std::fs::read_to_string(self.home.path().join(name)).unwrap()
     }
 
-    /// What `known_hosts` has to say about it, with the key of that name.
+    /// The `known_hosts` entry of the server with the key of that name.
     #[must_use]
     pub fn known_hosts(&self, key: &str) -> String {
         format!("# a comment\n[127.0.0.1]:{} {}", self.port, self.file(&format!("{key}.pub")))

@@ -1,7 +1,7 @@
-//! The files of one commit, in a folder.
+//! Writes the files of one commit to a directory.
 //!
-//! A repository comes from whoever wrote it, so nothing in it is trusted: names that lead elsewhere are refused, everything
-//! is written where nothing was before, and links come last, so that no file is ever written through one.
+//! The content of a repository is not trusted. Names that lead outside are refused, every file is written to a new
+//! path, and symlinks are created last, so that no file is ever written through one.
 
 use std::{
     fs::{self, OpenOptions},
@@ -20,10 +20,10 @@ use gix::{
 use super::{remote::Remote, submodules};
 use crate::Error;
 
-/// How deep folders are nested at most.
+/// The maximum nesting depth of directories.
 const DEEPEST: usize = 64;
 
-/// Fetches a commit, or the tag that leads to it, and writes its files into `folder`, which is made.
+/// Fetches a commit, or the tag that points to it, and writes its files to `folder`, which is created.
 pub(super) fn into(remote: &Remote, object: ObjectId, with_submodules: bool, folder: &Path) -> Result<(), Error> {
     let home = tempfile::tempdir()?;
     let repository = match remote.folder() {
@@ -32,11 +32,11 @@ pub(super) fn into(remote: &Remote, object: ObjectId, with_submodules: bool, fol
         }
         None => fetch(remote, object, home.path())?,
     };
-    let mut found = Found { links: Vec::new(), submodules: Vec::new() };
+    let mut found = Deferred { links: Vec::new(), submodules: Vec::new() };
     let tree = root(&repository, object)
         .ok_or_else(|| Error::NoRef { url: remote.shown.clone(), what: format!("commit `{object}`") })?;
     write(remote, &repository, tree, folder, Path::new(""), &mut found)?;
-    // Links that submodules are written below would lead elsewhere; they are made after all files.
+    // Symlinks could redirect files of submodules, so they are created after all files.
     if with_submodules {
         submodules::into(remote, folder, &found.submodules)?;
     }
@@ -46,12 +46,12 @@ pub(super) fn into(remote: &Remote, object: ObjectId, with_submodules: bool, fol
     Ok(())
 }
 
-/// The tree of a commit, or of the commit that a tag leads to.
+/// The tree of a commit, or of the commit that a tag points to.
 fn root(repository: &Repository, object: ObjectId) -> Option<ObjectId> {
     Some(repository.find_object(object).ok()?.peel_to_tree().ok()?.id)
 }
 
-/// Fetches that object alone; where a server gives only what branches and tags point to, all of them.
+/// Fetches only that object, or all branches and tags if the server does not allow it.
 fn fetch(remote: &Remote, object: ObjectId, home: &Path) -> Result<Repository, Error> {
     let failed = |error: &dyn std::fmt::Display| remote.failed(&error.to_string());
     let alone = home.join("alone");
@@ -89,8 +89,8 @@ fn receive(remote: &Remote, specs: &[String], shallow: bool, folder: &Path) -> R
     Ok(repository)
 }
 
-/// What is written after the files.
-struct Found {
+/// Entries to process after the files.
+struct Deferred {
     links: Vec<(PathBuf, PathBuf)>,
     submodules: Vec<(PathBuf, ObjectId)>,
 }
@@ -101,12 +101,12 @@ fn write(
     tree: ObjectId,
     folder: &Path,
     below: &Path,
-    found: &mut Found,
+    found: &mut Deferred,
 ) -> Result<(), Error> {
     let failed = |error: gix::Error| remote.failed(&error);
     let odd = |name: &str| Error::Refused {
         url: remote.shown.clone(),
-        why: format!("it has a file `{name}`, whose name leads elsewhere"),
+        why: format!("it contains the unsafe file name `{name}`"),
     };
     if below.components().count() > DEEPEST {
         return Err(odd(&below.display().to_string()));
@@ -139,7 +139,7 @@ fn write(
     Ok(())
 }
 
-/// Whether a name is that of git's own folder, in any case.
+/// Whether a name is `.git`, ignoring case.
 fn is_git(name: &str) -> bool {
     name.eq_ignore_ascii_case(".git")
 }

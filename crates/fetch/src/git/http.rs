@@ -1,4 +1,4 @@
-//! Git's smart protocol over our own HTTP client: its certificates, its limits, its credentials.
+//! Git's smart protocol over Knoll's HTTP client, with its certificates, limits and credentials.
 
 use std::{
     io::{self, BufRead, Read, Write},
@@ -16,7 +16,7 @@ use crate::{
     limits::{LONGEST, Limits},
 };
 
-/// A client that believes whom the credentials say.
+/// An HTTP client that trusts the certificate authority of the credentials.
 pub(crate) fn client(url: &str, credentials: &Credentials) -> Result<reqwest::Client, Error> {
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("git/knoll-", env!("CARGO_PKG_VERSION")))
@@ -25,7 +25,7 @@ pub(crate) fn client(url: &str, credentials: &Credentials) -> Result<reqwest::Cl
     if let Some(ca) = &credentials.ca {
         let wrong = |error: reqwest::Error| Error::Credentials {
             url: url.to_owned(),
-            why: format!("`ca.crt` in the Secret is no certificate: {error}"),
+            why: format!("`ca.crt` in the Secret is not a valid certificate: {error}"),
         };
         for certificate in reqwest::Certificate::from_pem_bundle(ca.as_bytes()).map_err(wrong)? {
             builder = builder.add_root_certificate(certificate);
@@ -34,7 +34,7 @@ pub(crate) fn client(url: &str, credentials: &Credentials) -> Result<reqwest::Cl
     builder.build().map_err(|error| Error::Reach { url: url.to_owned(), why: causes(&error) })
 }
 
-/// What an error says, with what was behind it.
+/// The message of an error with those of its causes.
 pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     let mut all = vec![error.to_string()];
     let mut next = error.source();
@@ -48,32 +48,32 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     all.join(": ")
 }
 
-/// Why an answer is no success.
+/// The error for an unsuccessful response.
 pub(crate) fn refusal(url: &str, status: StatusCode, with_credentials: bool) -> Error {
     let why = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if with_credentials => {
-            format!("it does not accept the credentials of the Secret ({status})")
+            format!("it rejected the credentials of the Secret ({status})")
         }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             format!(
-                "it wants credentials ({status}); write `username` and `password`, or `token`, into a Secret and name it as `secretRef`"
+                "it requires credentials ({status}); store `username` and `password`, or `token`, in a Secret, and set `secretRef` to it"
             )
         }
         StatusCode::NOT_FOUND => {
-            format!("there is nothing at this address ({status}), or it is hidden from whoever may not read it")
+            format!("nothing found at this URL ({status}), or the credentials do not allow to read it")
         }
-        status => format!("it answers {status}"),
+        status => format!("it responded with {status}"),
     };
     Error::Refused { url: url.to_owned(), why }
 }
 
-/// Whether two addresses are of one server: credentials go to that one only.
+/// Whether two URLs belong to the same server. Credentials are only sent to that server.
 fn same_server(one: &str, other: &str) -> bool {
     let origin = |url: &str| reqwest::Url::parse(url).ok().map(|url| url.origin());
     origin(one).is_some_and(|one| origin(other) == Some(one))
 }
 
-/// What the library sends and receives with.
+/// The HTTP transport for the git library.
 pub(super) struct Http {
     client: reqwest::Client,
     handle: Handle,
@@ -140,7 +140,7 @@ impl http::Http for Http {
     ) -> Result<GetResponse<Headers, Body>, gix::Error> {
         let exchange = self.exchange(Method::GET, url, headers);
         let answered = lock(&exchange).send().map_err(gix::Error::from_error)?;
-        // The server may have sent us elsewhere; what follows goes there too.
+        // After a redirect, the following requests go to the new base URL.
         if let Some(tail) = url.strip_prefix(base_url)
             && answered != url
         {
@@ -174,7 +174,8 @@ impl http::Http for Http {
     }
 }
 
-/// One request and its answer. It is sent when its answer is first asked for: then its body is complete.
+/// One request and its response. The request is sent when the response is first read, because then its body is
+/// complete.
 struct Exchange {
     handle: Handle,
     limits: Arc<Limits>,
@@ -196,7 +197,7 @@ fn lock(exchange: &Mutex<Exchange>) -> std::sync::MutexGuard<'_, Exchange> {
 }
 
 impl Exchange {
-    /// Sends it, once; returns the address that answered.
+    /// Sends the request once, and returns the URL that responded.
     fn send(&mut self) -> io::Result<String> {
         let request = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Open(request) => request,
@@ -239,7 +240,7 @@ impl Exchange {
     }
 }
 
-/// The headers of an answer, one a line.
+/// The headers of a response, one per line.
 pub(super) struct Headers {
     exchange: Arc<Mutex<Exchange>>,
     text: Option<Bytes>,
@@ -268,7 +269,7 @@ impl BufRead for Headers {
     }
 }
 
-/// The body of an answer, as it comes.
+/// The body of a response, as a stream.
 pub(super) struct Body {
     exchange: Arc<Mutex<Exchange>>,
     chunk: Bytes,
@@ -293,7 +294,7 @@ impl BufRead for Body {
     }
 }
 
-/// The body of a request. What the library asks for is small, so it is kept until it is complete.
+/// The body of a request. It is small, so it is buffered until it is complete.
 pub(super) struct PostBody(Arc<Mutex<Exchange>>);
 
 impl Write for PostBody {

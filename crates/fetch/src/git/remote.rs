@@ -1,4 +1,4 @@
-//! A repository elsewhere: which way leads to it, and what it says of itself.
+//! A remote repository: its transport and its refs.
 
 use std::{
     io::{self, Read},
@@ -24,19 +24,19 @@ use gix_transport::client::{
 use super::{http::Http, ssh};
 use crate::{Credentials, Error, Settings, credentials::shown, limits::Limits};
 
-/// The port of git's own protocol.
+/// The port of the git protocol.
 const DAEMON: u16 = 9418;
 
-/// A repository elsewhere, and who asks for it.
+/// A remote repository, and the credentials for it.
 #[derive(Clone)]
 pub(super) struct Remote {
     pub url: Url,
-    /// Its address without a password.
+    /// The URL without a password, for messages.
     pub shown: String,
     pub credentials: Credentials,
     pub settings: Settings,
     pub limits: Arc<Limits>,
-    /// How many repositories it lies within.
+    /// The nesting depth of this submodule.
     pub depth: usize,
 }
 
@@ -45,7 +45,7 @@ impl Remote {
         let address = |why: String| Error::Address { url: shown(url), why };
         let parsed = gix::url::parse(url).map_err(|error| address(error.to_string()))?;
         if parsed.password().is_some() {
-            return Err(address("there is a password in it, which everybody can read who sees the source; write it into a Secret, and name that as `secretRef`".to_owned()));
+            return Err(address("it contains a password, which everybody who can read the source can see; store it in a Secret, and set `secretRef` to that Secret".to_owned()));
         }
         if parsed.scheme == Scheme::File && !settings.local {
             return Err(Error::Local(shown(url)));
@@ -53,12 +53,12 @@ impl Remote {
         Ok(Self { url: parsed, shown: shown(url), credentials: credentials.clone(), settings, limits, depth: 0 })
     }
 
-    /// The repository itself when it lies beside the operator.
+    /// The path of a `file://` repository.
     pub fn folder(&self) -> Option<PathBuf> {
         (self.url.scheme == Scheme::File).then(|| PathBuf::from(self.url.path.to_string()))
     }
 
-    /// What the repository says of the refs that begin with `name`.
+    /// Lists the refs that begin with `name`.
     pub fn refs(&self, name: &str) -> Result<Vec<Ref>, Error> {
         if let Some(folder) = self.folder() {
             return self.local_refs(&folder, name);
@@ -91,7 +91,7 @@ impl Remote {
         }])
     }
 
-    /// Opens the way to the repository.
+    /// Connects to the repository.
     pub fn connect(&self) -> Result<Box<dyn Transport + Send>, Error> {
         let unusable = |why: &str| Error::Address { url: self.shown.clone(), why: why.to_owned() };
         match &self.url.scheme {
@@ -106,7 +106,7 @@ impl Remote {
                 Ok(Box::new(Connection::new(read, write, Protocol::V2, path, host, ConnectMode::Process, false)))
             }
             Scheme::Git => {
-                let host = self.url.host().ok_or_else(|| unusable("it names no host"))?.to_owned();
+                let host = self.url.host().ok_or_else(|| unusable("it has no host"))?.to_owned();
                 let stream = self.dial(&host, self.url.port.unwrap_or(DAEMON))?;
                 let write = stream.try_clone()?;
                 let read = Counted { inner: stream, url: self.shown.clone(), limits: self.limits.clone() };
@@ -134,7 +134,7 @@ impl Remote {
         Err(reach(last))
     }
 
-    /// What the library says, or what was behind it.
+    /// Converts an error of the library to the underlying error, if there is one.
     pub fn failed(&self, error: &impl std::fmt::Display) -> Error {
         let url = self.shown.clone();
         if self.limits.time().is_zero() {
@@ -144,7 +144,7 @@ impl Remote {
     }
 }
 
-/// Bytes that count towards the limit.
+/// Counts the bytes that are read towards the limit.
 struct Counted<R> {
     inner: R,
     url: String,

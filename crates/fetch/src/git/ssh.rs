@@ -1,4 +1,4 @@
-//! Git over ssh: a key from the Secret, and a server whose host key is among those that the Secret knows.
+//! Git over ssh, with the private key and the known host keys of a Secret.
 
 use std::{
     io::{self, Read, Write},
@@ -16,10 +16,10 @@ use tokio::{runtime::Handle, sync::mpsc};
 use super::remote::Remote;
 use crate::{Error, limits::Limits};
 
-/// How much of what the server says besides is kept for a message.
-const LAST_WORDS: usize = 2048;
+/// How many bytes of the server's standard error are kept for a message.
+const STDERR_BYTES: usize = 2048;
 
-/// Starts `git-upload-pack` on the server; returns what it says, and where to answer.
+/// Starts `git-upload-pack` on the server, and returns its output and its input.
 pub(super) fn open(remote: &Remote) -> Result<(Reader, Writer), Error> {
     let handle = Handle::current();
     let limits = remote.limits.clone();
@@ -29,7 +29,7 @@ pub(super) fn open(remote: &Remote) -> Result<(Reader, Writer), Error> {
     let last_words = Arc::new(Mutex::new(Vec::new()));
     let said = last_words.clone();
     handle.spawn(async move {
-        // It lives for as long as somebody listens.
+        // The session ends when this task does, so the task holds it.
         let _session = session;
         while let Some(message) = answers.wait().await {
             match message {
@@ -39,7 +39,7 @@ pub(super) fn open(remote: &Remote) -> Result<(Reader, Writer), Error> {
                 },
                 ChannelMsg::ExtendedData { data, .. } => {
                     let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-                    let room = LAST_WORDS.saturating_sub(said.len());
+                    let room = STDERR_BYTES.saturating_sub(said.len());
                     said.extend_from_slice(&data[..data.len().min(room)]);
                 }
                 _ => {}
@@ -65,7 +65,7 @@ async fn start(remote: &Remote) -> Result<Opened, Error> {
     let reach = |error: russh::Error| Error::Reach { url: url.clone(), why: error.to_string() };
     let missing = |why: String| Error::Credentials { url: url.clone(), why };
     let address = |why: &str| Error::Address { url: url.clone(), why: why.to_owned() };
-    let host = remote.url.host().ok_or_else(|| address("it names no host"))?.to_owned();
+    let host = remote.url.host().ok_or_else(|| address("it has no host"))?.to_owned();
     let port = remote.url.port.unwrap_or(22);
     let path = remote.url.path.to_string();
     let path = if path.starts_with("/~") { path[1..].to_owned() } else { path };
@@ -75,20 +75,23 @@ async fn start(remote: &Remote) -> Result<Opened, Error> {
     let credentials = &remote.credentials;
     let name = remote.url.user().or(credentials.username.as_deref()).unwrap_or("git").to_owned();
     let identity = credentials.identity.as_deref().ok_or_else(|| {
-        missing("there is no key; write it as `identity` into a Secret, and name that as `secretRef`".to_owned())
+        missing(
+            "no private key given; store it under `identity` in a Secret, and set `secretRef` to that Secret"
+                .to_owned(),
+        )
     })?;
     let key = decode_secret_key(identity, credentials.password.as_deref()).map_err(|error| {
-        missing(format!("`identity` in the Secret is no private key that can be read: {error}; when it is locked, write what opens it as `password`"))
+        missing(format!("`identity` in the Secret is not a valid private key: {error}; if it is encrypted, store its passphrase under `password`"))
     })?;
     let known = known(&host, port, credentials.known_hosts.as_deref().unwrap_or_default())?;
     if known.is_empty() {
         let scan = if port == 22 { host.clone() } else { format!("-p {port} {host}") };
         return Err(missing(format!(
-            "`known_hosts` in the Secret has no key of this server; add what `ssh-keyscan {scan}` prints, after you have compared it"
+            "`known_hosts` in the Secret has no key of this server; add the output of `ssh-keyscan {scan}` after you have verified it"
         )));
     }
     let mut config = client::Config { nodelay: true, ..client::Config::default() };
-    // Asked for the keys that are known, a server with several shows one of those.
+    // A server with several host keys presents one of the requested types.
     let usual = config.preferred.key.to_vec();
     let is_known = |algorithm: &russh::keys::Algorithm| {
         known
@@ -104,7 +107,7 @@ async fn start(remote: &Remote) -> Result<Opened, Error> {
     let session = client::connect(Arc::new(config), (host.as_str(), port), server).await;
     let mut session = session.map_err(|error| {
         if *denied.lock().unwrap_or_else(PoisonError::into_inner) {
-            return missing(format!("the server shows another host key than `known_hosts` in the Secret has for `{host}`; find out why before you change that ({error})"));
+            return missing(format!("the server's host key does not match `known_hosts` in the Secret for `{host}`; find out why before you change it ({error})"));
         }
         reach(error)
     })?;
@@ -112,20 +115,20 @@ async fn start(remote: &Remote) -> Result<Opened, Error> {
     let key = PrivateKeyWithHashAlg::new(Arc::new(key), hash);
     if !session.authenticate_publickey(&name, key).await.map_err(reach)?.success() {
         return Err(missing(format!(
-            "the server does not let `{name}` in with the key `identity` of the Secret; has it the public half of it?"
+            "the server rejected the key `identity` of the Secret for user `{name}`; is its public key registered there?"
         )));
     }
     let channel = session.channel_open_session().await.map_err(reach)?;
-    // A server that does not take it speaks the older version.
+    // A server that ignores the variable speaks the older protocol version.
     channel.set_env(false, "GIT_PROTOCOL", "version=2").await.map_err(reach)?;
     channel.exec(true, format!("git-upload-pack '{path}'")).await.map_err(reach)?;
     let (answers, requests) = channel.split();
     Ok((session, answers, requests))
 }
 
-/// The keys that a text in the form of `known_hosts` has for a host.
+/// The keys of a host in a text in `known_hosts` format.
 fn known(host: &str, port: u16, text: &str) -> Result<Vec<PublicKey>, Error> {
-    // The library reads files; what it finds there is checked line by line, as ssh does.
+    // The library only reads files. It checks them line by line, as ssh does.
     let mut file = tempfile::NamedTempFile::new()?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', '@']));
     for line in lines {
@@ -136,7 +139,7 @@ fn known(host: &str, port: u16, text: &str) -> Result<Vec<PublicKey>, Error> {
     Ok(found.unwrap_or_default().into_iter().map(|(_, key)| key).collect())
 }
 
-/// What is known of the server.
+/// The trusted keys of the server.
 struct Server {
     known: Vec<PublicKey>,
     denied: Arc<Mutex<bool>>,
@@ -157,7 +160,7 @@ impl client::Handler for Server {
     }
 }
 
-/// What the server's git says.
+/// The output of the server's git.
 pub(super) struct Reader {
     chunks: mpsc::Receiver<Bytes>,
     chunk: Bytes,
@@ -180,7 +183,7 @@ impl Read for Reader {
                 None => {
                     let said = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
                     let why = String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" ");
-                    let why = if why.is_empty() { "it hangs up".to_owned() } else { why };
+                    let why = if why.is_empty() { "the connection was closed".to_owned() } else { why };
                     return Err(self.limits.fail(Error::Refused { url: self.url.clone(), why }));
                 }
             }
@@ -194,7 +197,7 @@ impl Read for Reader {
     }
 }
 
-/// What we answer.
+/// The input of the server's git.
 pub(super) struct Writer {
     requests: ChannelWriteHalf<Msg>,
     handle: Handle,

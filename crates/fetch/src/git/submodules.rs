@@ -1,4 +1,4 @@
-//! Repositories within a repository.
+//! Fetches git submodules.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use gix::{ObjectId, bstr::ByteSlice};
 use super::{checkout, remote::Remote};
 use crate::{Credentials, Error};
 
-/// How many repositories are within each other at most.
+/// The maximum nesting depth of submodules.
 const DEEPEST: usize = 8;
 
-/// Fetches the submodules of what was written into `folder`.
+/// Fetches the submodules of the files in `folder`.
 pub(super) fn into(remote: &Remote, folder: &Path, found: &[(PathBuf, ObjectId)]) -> Result<(), Error> {
     if found.is_empty() {
         return Ok(());
@@ -25,16 +25,16 @@ pub(super) fn into(remote: &Remote, folder: &Path, found: &[(PathBuf, ObjectId)]
         gix::config::file::Metadata::default(),
         gix::config::file::init::Options::default(),
     )
-    .map_err(|error| wrong(format!("its `.gitmodules` cannot be read: {error}")))?;
+    .map_err(|error| wrong(format!("cannot parse its `.gitmodules`: {error}")))?;
     for (path, commit) in found {
         let named = config.sections_by_name("submodule").into_iter().flatten().find_map(|section| {
             let is_it = section.value("path")?.to_str_lossy().trim_end_matches('/') == path.to_str()?;
             is_it.then(|| section.value("url").map(|url| url.to_string()))?
         });
         let name = path.display();
-        let url = named.ok_or_else(|| wrong(format!("its `.gitmodules` says nothing about `{name}`")))?;
+        let url = named.ok_or_else(|| wrong(format!("its `.gitmodules` has no entry for `{name}`")))?;
         let url = resolve(&remote.url.to_bstring().to_string(), &url)
-            .ok_or_else(|| wrong(format!("the address `{url}` of the submodule `{name}` leads nowhere")))?;
+            .ok_or_else(|| wrong(format!("the URL `{url}` of the submodule `{name}` is invalid")))?;
         let within = Remote { depth: remote.depth + 1, ..remote.within(&url)? };
         checkout::into(&within, *commit, true, &folder.join(path))?;
     }
@@ -42,8 +42,8 @@ pub(super) fn into(remote: &Remote, folder: &Path, found: &[(PathBuf, ObjectId)]
 }
 
 impl Remote {
-    /// Another repository, on behalf of this one. Passwords are for the server that they were written for; a key of ssh
-    /// gives nothing away to another.
+    /// The remote of a submodule. Passwords are kept only for the same server. An ssh key is kept, because it reveals
+    /// nothing to another server.
     fn within(&self, url: &str) -> Result<Self, Error> {
         let other = Remote::new(url, &self.credentials, self.settings, self.limits.clone())?;
         let same = other.url.host() == self.url.host() && other.url.scheme == self.url.scheme;
@@ -55,7 +55,7 @@ impl Remote {
     }
 }
 
-/// The address of a submodule, which may be relative to that of its repository.
+/// The URL of a submodule, which may be relative to that of its repository.
 fn resolve(of: &str, url: &str) -> Option<String> {
     if !url.starts_with("./") && !url.starts_with("../") {
         return Some(url.to_owned());
@@ -67,7 +67,7 @@ fn resolve(of: &str, url: &str) -> Option<String> {
             rest = below;
         } else if let Some(above) = rest.strip_prefix("../") {
             let end = base.rfind(['/', ':']).filter(|end| !base[..*end].ends_with(['/', ':']))?;
-            // Above the path of `user@host:path` is the host itself, with its colon.
+            // The parent of the path in `user@host:path` is the host with its colon.
             let keep = if base.as_bytes().get(end) == Some(&b':') { end + 1 } else { end };
             base = &base[..keep];
             rest = above;

@@ -1,8 +1,8 @@
-//! Which files go into a bundle.
+//! Selects the files of a bundle.
 //!
-//! *Guarantees.* Everything in the bundle lies in the module's folder, in the folder of a local module it refers to, or was
-//! named by the user. States, terraform's own folder and git's never go along, whatever `.terraformignore` says, and no
-//! symbolic link leads out.
+//! *Guarantees.* Every file of the bundle lies in the module's directory, in that of a local module it refers to, or
+//! was named by the user. States, `.terraform` and `.git` are never included, whatever `.terraformignore` says, and no
+//! symlink leads outside.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -11,37 +11,37 @@ use std::path::{Component, Path, PathBuf};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use knoll_bundle::{File, Files};
 
-use super::{Error, references};
+use super::{ModuleError, references};
 
-type Result<T> = std::result::Result<T, Error>;
+type Result<T> = std::result::Result<T, ModuleError>;
 
-/// The file that says what to leave out, in the syntax of `.gitignore`.
+/// The file with exclusion rules, in `.gitignore` syntax.
 const IGNORE_FILE: &str = ".terraformignore";
-/// More than this is no module: somebody is in the wrong folder.
-const LARGEST: u64 = 512 << 20;
+/// A larger directory is not a module; the user is probably in the wrong one.
+const MAX_BYTES: u64 = 512 << 20;
 
 /// The files of a module, ready to be packed.
 #[derive(Debug)]
 pub struct Module {
-    /// The files, by their paths below the folder that all of them share.
+    /// The files by path, relative to the common root of all of them.
     pub files: Files,
-    /// The module's own folder below that one; empty when it is that one.
+    /// The path of the module's own directory; empty if it is the common root.
     pub path: String,
-    /// Symbolic links that were left out because they lead elsewhere.
+    /// Symlinks that were skipped because their target is outside.
     pub left_out: Vec<PathBuf>,
 }
 
-/// Collects the files of the module in `folder`, and the files that `extra` names. Nothing is taken that does not lie
-/// `within` that folder, if one is given.
+/// Collects the files of the module in `folder`, and the files named by `extra`. If `within` is given, files outside of
+/// it are skipped.
 ///
 /// # Errors
-/// When something cannot be read, or is too large to be a module.
+/// If a file cannot be read, or the directory is too large.
 pub fn collect(folder: &Path, within: Option<&Path>, extra: &[PathBuf]) -> Result<Module> {
-    let root = folder.canonicalize().map_err(Error::read(folder))?;
-    let within = within.map(|within| within.canonicalize().map_err(Error::read(within))).transpose()?;
+    let root = folder.canonicalize().map_err(ModuleError::read(folder))?;
+    let within = within.map(|within| within.canonicalize().map_err(ModuleError::read(within))).transpose()?;
     let mut named = BTreeSet::new();
     for path in extra {
-        let real = root.join(path).canonicalize().map_err(Error::read(path))?;
+        let real = root.join(path).canonicalize().map_err(ModuleError::read(path))?;
         named.insert(real);
     }
     let mut closure = references::closure(&root, within.as_deref());
@@ -59,10 +59,10 @@ pub fn collect(folder: &Path, within: Option<&Path>, extra: &[PathBuf]) -> Resul
     Ok(Module { path: relative(&root, &base), files: walk.files, left_out })
 }
 
-/// The folders that lie in no other one of them: those take the others along.
+/// Removes directories that lie inside of another one in the set.
 fn outermost(folders: BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let mut kept: Vec<PathBuf> = Vec::new();
-    // A folder sorts before what lies in it.
+    // A directory sorts before its content.
     for folder in folders {
         if !kept.iter().any(|outer| folder.starts_with(outer)) {
             kept.push(folder);
@@ -71,7 +71,7 @@ fn outermost(folders: BTreeSet<PathBuf>) -> Vec<PathBuf> {
     kept
 }
 
-/// The folder that all of these lie in.
+/// The common ancestor of the paths.
 fn common<'a>(paths: impl Iterator<Item = &'a Path>) -> PathBuf {
     paths
         .map(Path::to_owned)
@@ -85,10 +85,10 @@ fn rules(folder: &Path) -> Result<Gitignore> {
     let mut builder = GitignoreBuilder::new(folder);
     let path = folder.join(IGNORE_FILE);
     let refused = |error: ignore::Error| {
-        // The error names the file too.
+        // The library's error repeats the name of the file.
         let text = error.to_string();
         let why = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
-        Error::Ignore { path: path.clone(), why }
+        ModuleError::Ignore { path: path.clone(), why }
     };
     if path.is_file()
         && let Some(error) = builder.add(&path)
@@ -98,7 +98,7 @@ fn rules(folder: &Path) -> Result<Gitignore> {
     builder.build().map_err(refused)
 }
 
-/// What stays out, whoever asks for it.
+/// Whether a file is always excluded.
 fn is_private(name: &str, is_folder: bool) -> bool {
     if is_folder {
         return matches!(name, ".git" | ".terraform" | "terraform.tfstate.d");
@@ -114,11 +114,11 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Takes what is in `folder`, and not left out by `rules`.
+    /// Adds the content of `folder` that `rules` do not exclude.
     fn folder(&mut self, folder: &Path, rules: &Gitignore) -> Result<()> {
-        for entry in std::fs::read_dir(folder).map_err(Error::read(folder))? {
-            let entry = entry.map_err(Error::read(folder))?;
-            let (path, kind) = (entry.path(), entry.file_type().map_err(Error::read(folder))?);
+        for entry in std::fs::read_dir(folder).map_err(ModuleError::read(folder))? {
+            let entry = entry.map_err(ModuleError::read(folder))?;
+            let (path, kind) = (entry.path(), entry.file_type().map_err(ModuleError::read(folder))?);
             let name = entry.file_name().to_string_lossy().into_owned();
             if is_private(&name, kind.is_dir()) || rules.matched(&path, kind.is_dir()).is_ignore() {
                 continue;
@@ -135,18 +135,18 @@ impl Walk<'_> {
     }
 
     fn file(&mut self, path: &Path) -> Result<()> {
-        let metadata = path.metadata().map_err(Error::read(path))?;
+        let metadata = path.metadata().map_err(ModuleError::read(path))?;
         self.size += metadata.len();
-        if self.size > LARGEST {
-            return Err(Error::TooLarge { folder: self.base.to_owned(), limit: LARGEST >> 20 });
+        if self.size > MAX_BYTES {
+            return Err(ModuleError::TooLarge { folder: self.base.to_owned(), limit: MAX_BYTES >> 20 });
         }
-        let content = std::fs::read(path).map_err(Error::read(path))?;
+        let content = std::fs::read(path).map_err(ModuleError::read(path))?;
         let executable = metadata.permissions().mode() & 0o100 != 0;
         self.files.insert(relative(path, self.base), File::Plain { content, executable });
         Ok(())
     }
 
-    /// Takes the links that lead to something in the bundle; returns the others.
+    /// Adds the symlinks whose targets are in the bundle; returns the others.
     fn take_links(&mut self) -> Vec<PathBuf> {
         let mut left_out = Vec::new();
         for link in std::mem::take(&mut self.links) {
@@ -161,7 +161,7 @@ impl Walk<'_> {
         left_out
     }
 
-    /// Where a link leads, from its own folder, when that is in the bundle.
+    /// The target of a symlink relative to its directory, if it is in the bundle.
     fn inside(&self, link: &Path) -> Option<String> {
         let real = link.canonicalize().ok()?;
         let name = relative_in(&real, self.base)?;
@@ -172,7 +172,7 @@ impl Walk<'_> {
     }
 }
 
-/// `path` below `base`, with `/` between its parts.
+/// `path` relative to `base`, with `/` as separator.
 fn relative(path: &Path, base: &Path) -> String {
     relative_in(path, base).unwrap_or_default()
 }
@@ -182,7 +182,7 @@ fn relative_in(path: &Path, base: &Path) -> Option<String> {
     Some(parts.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect::<Vec<_>>().join("/"))
 }
 
-/// The way from the folder `from` to `to`.
+/// The relative path from the directory `from` to `to`.
 fn upwards(from: &Path, to: &Path) -> String {
     let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
     let up = from.components().skip(shared).map(|_| "..".to_owned());
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes files in a fresh folder; a name with ` -> ` is a link.
+    /// Creates files in a temporary directory. A name with ` -> ` is a symlink.
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let home = tempfile::tempdir().unwrap();
         for (name, content) in files {

@@ -1,4 +1,4 @@
-//! The files of a module in a folder, and of the local modules that it refers to, for a bundle.
+//! Collects the files of a module, and of the local modules that it refers to, for a bundle.
 
 mod collect;
 mod references;
@@ -10,34 +10,18 @@ pub use references::has_configuration;
 
 /// Why the files of a module cannot be collected.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Something cannot be read.
+pub enum ModuleError {
     #[error("cannot read `{}`: {source}", path.display())]
-    Read {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The rules of what to leave out are wrong.
-    #[error("`{}` cannot be used: {why}", path.display())]
-    Ignore {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong in it.
-        why: String,
-    },
-    /// It is no module.
-    #[error("there are more than {limit} MiB of files in `{}`\n  is this the folder of a module? `.terraformignore` can leave files out", folder.display())]
-    TooLarge {
-        /// The folder.
-        folder: PathBuf,
-        /// How much there may be.
-        limit: u64,
-    },
+    Read { path: PathBuf, source: io::Error },
+    /// An ignore file is invalid.
+    #[error("`{}` is invalid: {why}", path.display())]
+    Ignore { path: PathBuf, why: String },
+    /// The directory is too large to be a module.
+    #[error("`{}` contains more than {limit} MiB of files\n  is this the directory of a module? `.terraformignore` excludes files", folder.display())]
+    TooLarge { folder: PathBuf, limit: u64 },
 }
 
-impl Error {
+impl ModuleError {
     fn read(path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Read { path, source }

@@ -1,4 +1,4 @@
-//! The local modules that a module refers to: `source = "./..."` or `"../..."` in its `module` blocks.
+//! Finds the local modules that a module refers to: `source = "./..."` or `"../..."` in its `module` blocks.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::str::FromStr;
 use hcl_edit::structure::Body;
 use serde_json::Value;
 
-/// The folder `root` and those of all local modules that it refers to, directly or not, as they are on disk; only those
-/// `within` a folder, if one is given.
+/// The directory `root` and those of all local modules that it refers to, directly or indirectly; if `within` is given,
+/// only those inside of it.
 ///
-/// A folder that is not there, and a file that cannot be read as HCL, are left for terraform to complain about.
+/// Missing directories and invalid HCL files are left for terraform to report.
 #[must_use]
 pub fn closure(root: &Path, within: Option<&Path>) -> BTreeSet<PathBuf> {
     let mut known = BTreeSet::new();
@@ -25,7 +25,7 @@ pub fn closure(root: &Path, within: Option<&Path>) -> BTreeSet<PathBuf> {
     known
 }
 
-/// Whether terraform would find a configuration in this folder.
+/// Whether a directory contains a terraform configuration.
 #[must_use]
 pub fn has_configuration(folder: &Path) -> bool {
     files(folder).next().is_some()
