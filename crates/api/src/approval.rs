@@ -1,4 +1,4 @@
-//! [`Approval`]: a person's decision on the exact bytes of a plan.
+//! [`Approval`]: a user's decision on the exact bytes of a plan.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules;
 
-/// What was decided; it never changes.
+/// The decision. Immutable.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "knoll.dev",
@@ -17,7 +17,7 @@ use crate::rules;
     status = "ApprovalStatus",
     derive = "PartialEq",
     category = "knoll",
-    doc = "A person's decision on the exact bytes of a plan.",
+    doc = "A user's decision on the exact bytes of a plan.",
     selectable = ".spec.run",
     printcolumn(name = "Run", type_ = "string", json_path = ".spec.run"),
     printcolumn(name = "Decision", type_ = "string", json_path = ".spec.decision"),
@@ -36,21 +36,21 @@ use crate::rules;
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::immutable("an Approval never changes: create another one"))]
 pub struct ApprovalSpec {
-    /// The Run, in the same namespace.
+    /// The name of the Run, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub run: String,
-    /// The digest of the plan, or of the privileged command: the Run's `status.reviewDigest`.
+    /// The digest of the plan or of the privileged command: `status.reviewDigest` of the Run.
     #[schemars(length(max = 128))]
     #[x_kube(validation = rules::digest())]
     pub digest: String,
     /// The decision.
     pub decision: Decision,
-    /// Who decided: the user that creates the object.
+    /// The user who decides. It must be the user who creates the object.
     #[schemars(length(max = 1024))]
     #[x_kube(validation = rules::not_empty("write the name of the user that creates the Approval, as kubectl auth whoami prints it"))]
     pub by: String,
-    /// Why.
+    /// A comment for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub comment: Option<String>,
@@ -61,35 +61,35 @@ pub struct ApprovalSpec {
 pub enum Decision {
     /// Apply exactly this plan.
     Approve,
-    /// Do not apply it; the run ends.
+    /// Do not apply the plan; the run ends.
     #[default]
     Discard,
 }
 
-/// What became of an Approval.
+/// The observed effect of an Approval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalStatus {
-    /// What it did.
+    /// The phase of the Approval.
     #[serde(default)]
     pub phase: ApprovalPhase,
-    /// `Ready`, with a message that says what it did or why it has no effect.
+    /// `Ready`, with a message that explains the effect, or why there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The generation that this status is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// What an Approval did.
+/// The effect of an Approval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ApprovalPhase {
-    /// Not yet looked at. Next: `Effective` or `NoEffect`.
+    /// Not yet reconciled. Next: `Effective` or `NoEffect`.
     #[default]
     Pending,
     /// It decided the review of its Run.
     Effective,
-    /// It decided nothing: another digest, no such Run, or a Run that does not wait.
+    /// It has no effect: another digest, no such Run, or a Run that is not waiting.
     NoEffect,
 }

@@ -1,4 +1,4 @@
-//! [`Hook`]: a script of the user's between the steps of a run.
+//! [`Hook`]: a user's script between the steps of a run.
 
 use k8s_openapi::api::core::v1::EnvVar;
 use kube::KubeSchema;
@@ -7,41 +7,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::{duration::Duration, rules, step::StepName, variables::KeyRef};
 
-/// A script that runs before or after `init`, `plan` or `apply`. Hooks of one step run in their order.
+/// A script that runs before or after `init`, `plan` or `apply`. The hooks of a step run in order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::exactly_one(&["script", "configMap"], "set exactly one of script or configMap"))]
 pub struct Hook {
-    /// A name for logs and reports, unique in the list.
+    /// The name of the hook, unique in the list.
     #[schemars(length(max = 50))]
     #[x_kube(validation = rules::form(
         "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
         "write a name of lower-case letters, digits and -, as it may name a container",
     ))]
     pub name: String,
-    /// When it runs.
+    /// When the hook runs.
     pub step: HookStep,
-    /// The script itself: a shell script, or anything with a `#!` line. It runs in the module's folder, with
-    /// `KNOLL_RUN`, `KNOLL_WORKSPACE`, `KNOLL_NAMESPACE`, `KNOLL_OPERATION`, `KNOLL_STEP` and `KNOLL_HOOK` in its
-    /// environment, and, between `plan` and `apply`, with the file of the plan as JSON in `KNOLL_PLAN_JSON`.
+    /// A shell script, or a script with a `#!` line. It runs in the directory of the module with `KNOLL_RUN`,
+    /// `KNOLL_WORKSPACE`, `KNOLL_NAMESPACE`, `KNOLL_OPERATION`, `KNOLL_STEP` and `KNOLL_HOOK` in its environment.
+    /// Between `plan` and `apply`, `KNOLL_PLAN_JSON` is the path of the plan as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65536))]
     pub script: Option<String>,
-    /// A key of a ConfigMap that holds the script, instead of `script`.
+    /// A key of a ConfigMap that contains the script, instead of `script`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<KeyRef>,
-    /// An image to run it in; the run's own image when absent.
+    /// The image to run the script in. Defaults to the image of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub image: Option<String>,
-    /// Environment variables, beside those of the run.
+    /// Environment variables, in addition to those of the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub env: Vec<EnvVar>,
-    /// How long it may take; no limit when absent.
+    /// The timeout of the hook. If absent, there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
-    /// What its failure does to the run.
+    /// What happens to the run if the hook fails.
     #[serde(default)]
     pub on_failure: HookFailure,
 }
@@ -78,12 +78,12 @@ impl From<HookStep> for StepName {
     }
 }
 
-/// What the failure of a hook does to the run.
+/// What happens to the run if a hook fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HookFailure {
     /// The run fails.
     #[default]
     Fail,
-    /// The run goes on; the step's message says that the hook failed.
+    /// The run continues; the step's message mentions the failed hook.
     Continue,
 }

@@ -1,5 +1,5 @@
-//! The kinds of Knoll, one file a kind: their fields, defaults, rules and printer columns, and the names
-//! and messages that the other crates share. Nothing here does I/O.
+//! The kinds of Knoll, one file per kind: fields, defaults, rules and printer columns; and the names and wire types
+//! that the other crates share. No I/O.
 
 #![allow(clippy::duplicated_attributes, reason = "the printer columns of a kind each have a type and a priority")]
 

@@ -1,4 +1,4 @@
-//! Every name that Knoll writes into the cluster or looks for there.
+//! Every name that Knoll writes to the cluster or looks up there.
 
 /// The API group of the kinds.
 pub const GROUP: &str = "knoll.dev";
@@ -25,13 +25,13 @@ pub fn is_path_segment(text: &str) -> bool {
 
 /// Types of conditions.
 pub mod condition {
-    /// The object is as it should be (kstatus).
+    /// The object is in its desired state (kstatus).
     pub const READY: &str = "Ready";
-    /// A controller works on it (kstatus).
+    /// A controller is working on the object (kstatus).
     pub const RECONCILING: &str = "Reconciling";
-    /// Nothing more happens without a person (kstatus).
+    /// No progress without intervention of a user (kstatus).
     pub const STALLED: &str = "Stalled";
-    /// A Run waits in its Workspace's queue.
+    /// The Run is waiting in its Workspace's queue.
     pub const QUEUED: &str = "Queued";
     /// A Run holds its Workspace's lock.
     pub const ACTIVE: &str = "Active";
@@ -39,7 +39,7 @@ pub mod condition {
     pub const ATTACHED: &str = "Attached";
     /// A Run has a plan.
     pub const PLANNED: &str = "Planned";
-    /// A Run's plan was decided on.
+    /// The Run's plan was approved or discarded.
     pub const APPROVED: &str = "Approved";
     /// A Run's process has ended.
     pub const EXITED: &str = "Exited";
@@ -51,25 +51,23 @@ pub mod condition {
 
 /// Reasons of conditions and events.
 pub mod reason {
-    /// Not yet looked at.
+    /// Not yet reconciled.
     pub const PENDING: &str = "Pending";
-    /// Under way.
+    /// In progress.
     pub const PROGRESSING: &str = "Progressing";
-    /// Done.
     pub const SUCCEEDED: &str = "Succeeded";
-    /// Failed.
     pub const FAILED: &str = "Failed";
-    /// Stopped by a person.
+    /// Cancelled by a user.
     pub const CANCELLED: &str = "Cancelled";
     /// A plan was not applied.
     pub const DISCARDED: &str = "Discarded";
-    /// Waits in a queue.
+    /// Waiting in the queue.
     pub const QUEUED: &str = "Queued";
     /// Holds the lock.
     pub const ACTIVATED: &str = "Activated";
     /// Needs no lock.
     pub const NO_LOCK_NEEDED: &str = "NoLockNeeded";
-    /// The lock was let go.
+    /// The lock was released.
     pub const RELEASED: &str = "Released";
     /// A pod was created.
     pub const POD_CREATED: &str = "PodCreated";
@@ -79,23 +77,23 @@ pub mod reason {
     pub const ATTACHED: &str = "Attached";
     /// No client attached in time.
     pub const ATTACH_TIMED_OUT: &str = "AttachTimedOut";
-    /// A plan is there.
+    /// A plan was made.
     pub const PLANNED: &str = "Planned";
-    /// A plan would change nothing.
+    /// The plan has no changes.
     pub const NO_CHANGES: &str = "NoChanges";
-    /// A plan waits for a person.
+    /// The plan is waiting for an Approval.
     pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
-    /// A person approved.
+    /// An Approval approved the plan.
     pub const APPROVED: &str = "Approved";
-    /// Nobody has to approve.
+    /// No Approval is needed.
     pub const AUTO_APPROVED: &str = "AutoApproved";
     /// An Approval names another digest.
     pub const DIGEST_MISMATCH: &str = "DigestMismatch";
-    /// An Approval names a Run that does not wait for one, or that is not there.
+    /// An Approval names a Run that does not exist, or is not waiting for a decision.
     pub const NOT_WAITING: &str = "NotWaiting";
     /// An Approval decided a review.
     pub const EFFECTIVE: &str = "Effective";
-    /// A newer revision took its place.
+    /// A newer revision superseded it.
     pub const SUPERSEDED: &str = "Superseded";
     /// A process exited.
     pub const EXITED: &str = "Exited";
@@ -107,9 +105,9 @@ pub mod reason {
     pub const OOM_KILLED: &str = "OOMKilled";
     /// A node evicted the pod.
     pub const EVICTED: &str = "Evicted";
-    /// A node is gone.
+    /// The node of the pod is gone.
     pub const NODE_LOST: &str = "NodeLost";
-    /// Somebody deleted the pod.
+    /// The pod was deleted.
     pub const POD_DELETED: &str = "PodDeleted";
     /// The pod ended without a report of its runner.
     pub const RUNNER_LOST: &str = "RunnerLost";
@@ -117,7 +115,7 @@ pub mod reason {
     pub const POD_FAILED: &str = "PodFailed";
     /// An image could not be pulled.
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
-    /// A Workspace is not there.
+    /// The Workspace does not exist.
     pub const WORKSPACE_NOT_FOUND: &str = "WorkspaceNotFound";
     /// A source could not be fetched.
     pub const SOURCE_FAILED: &str = "SourceFailed";
@@ -125,29 +123,29 @@ pub mod reason {
     pub const VARIABLES_FAILED: &str = "VariablesFailed";
     /// The state could not be saved.
     pub const STATE_NOT_SAVED: &str = "StateNotSaved";
-    /// The spec cannot be carried out as it stands.
+    /// The spec is invalid.
     pub const INVALID_SPEC: &str = "InvalidSpec";
     /// A dependency is not Ready.
     pub const WAITING_FOR_DEPENDENCIES: &str = "WaitingForDependencies";
     /// Objects that depend on this one still exist.
     pub const WAITING_FOR_DEPENDENTS: &str = "WaitingForDependents";
-    /// Dependencies form a circle.
+    /// Dependencies form a cycle.
     pub const DEPENDENCY_CYCLE: &str = "DependencyCycle";
     /// A revision is applied.
     pub const APPLIED: &str = "Applied";
     /// The newest files are known.
     pub const FETCHED: &str = "Fetched";
-    /// Files are on their way.
+    /// The source is being fetched.
     pub const FETCHING: &str = "Fetching";
-    /// Infrastructure is as it was applied.
+    /// Infrastructure matches the applied revision.
     pub const IN_SYNC: &str = "InSync";
     /// Infrastructure differs from what was applied.
     pub const DRIFTED: &str = "Drifted";
-    /// Waits before the next attempt.
+    /// Waiting for the next attempt.
     pub const RETRYING: &str = "Retrying";
     /// The last good revision or version is being restored.
     pub const ROLLING_BACK: &str = "RollingBack";
-    /// The last good revision or version is there again.
+    /// The last good revision or version was restored.
     pub const ROLLED_BACK: &str = "RolledBack";
     /// A rollback did not succeed.
     pub const ROLLBACK_FAILED: &str = "RollbackFailed";
@@ -155,19 +153,19 @@ pub mod reason {
     pub const DESTROYING: &str = "Destroying";
     /// A destruction failed or was not approved.
     pub const DESTROY_FAILED: &str = "DestroyFailed";
-    /// A look for drift failed.
+    /// A drift check failed.
     pub const DRIFT_UNKNOWN: &str = "DriftUnknown";
     /// No runs are started while `suspend` is true.
     pub const SUSPENDED: &str = "Suspended";
     /// A Workspace's queue is empty.
     pub const IDLE: &str = "Idle";
-    /// An Atom's update is under way.
+    /// An Atom's update is in progress.
     pub const UPDATING: &str = "Updating";
     /// An Atom's version runs.
     pub const RUNNING: &str = "Running";
     /// An Atom's update was not ready in time.
     pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
-    /// An AtomVersion is not there.
+    /// The AtomVersion does not exist.
     pub const VERSION_NOT_FOUND: &str = "VersionNotFound";
     /// A template could not be read, or the API refused its objects.
     pub const TEMPLATE_INVALID: &str = "TemplateInvalid";
@@ -175,17 +173,17 @@ pub mod reason {
     pub const OBJECT_CONFLICT: &str = "ObjectConflict";
     /// Other managers own fields of an object.
     pub const FIELD_CONFLICT: &str = "FieldConflict";
-    /// A field that cannot be changed would have to be.
+    /// The update would change an immutable field.
     pub const IMMUTABLE: &str = "Immutable";
-    /// The API does not let an Atom do something.
+    /// The Atom lacks a permission.
     pub const FORBIDDEN: &str = "Forbidden";
-    /// An object of an Atom failed for good.
+    /// An object of an Atom failed permanently.
     pub const OBJECT_FAILED: &str = "ObjectFailed";
     /// An input of an Atom has no value.
     pub const INPUTS_FAILED: &str = "InputsFailed";
     /// The objects of an Atom are being deleted.
     pub const DELETING: &str = "Deleting";
-    /// The Atom that a Stack goes back with did not come up.
+    /// The Atom of `rollbackWith` failed.
     pub const ATOM_FAILED: &str = "AtomFailed";
 }
 
@@ -199,9 +197,9 @@ pub mod label {
     pub const STACK: &str = "knoll.dev/stack";
     /// The name of the Atom that an object belongs to.
     pub const ATOM: &str = "knoll.dev/atom";
-    /// What a Secret or a ConfigMap of Knoll's holds; one of [`super::content`].
+    /// The content of a Secret or ConfigMap of Knoll's; one of [`super::content`].
     pub const CONTENT: &str = "knoll.dev/content";
-    /// The digest of the bundle that a ConfigMap is a part of, without `sha256:` and cut to 63 characters.
+    /// The digest of the bundle that a ConfigMap belongs to, without `sha256:` and cut to 63 characters.
     pub const BUNDLE: &str = "knoll.dev/bundle";
     /// Why a Stack started a Run; one of [`super::purpose`].
     pub const PURPOSE: &str = "knoll.dev/purpose";
@@ -219,7 +217,7 @@ pub mod content {
     pub const STATE_PART: &str = "state-part";
     /// A plan.
     pub const PLAN: &str = "plan";
-    /// A state that somebody handed in, to be pushed by a run.
+    /// A state that a user uploaded, to be pushed by a Run.
     pub const UPLOAD: &str = "upload";
     /// A log.
     pub const LOG: &str = "log";
@@ -231,7 +229,7 @@ pub mod content {
     pub const VARIABLES: &str = "variables";
     /// Outputs of a Stack.
     pub const OUTPUTS: &str = "outputs";
-    /// Objects as they were before an Atom's update.
+    /// The pre-images of an Atom's update.
     pub const JOURNAL: &str = "journal";
 }
 
@@ -241,79 +239,79 @@ pub mod purpose {
     pub const APPLY: &str = "apply";
     /// To look for drift.
     pub const DRIFT: &str = "drift";
-    /// To put drift right.
+    /// To correct drift.
     pub const CORRECT: &str = "correct";
     /// To apply the last good revision again.
     pub const ROLLBACK: &str = "rollback";
-    /// To destroy everything before the Stack goes.
+    /// To destroy all resources before the Stack is deleted.
     pub const DESTROY: &str = "destroy";
 }
 
 /// Annotations.
 pub mod annotation {
-    /// On a pod: the container that `kubectl logs`, `exec` and `attach` mean when they are told none.
+    /// On a pod: the default container of `kubectl logs`, `exec` and `attach`.
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-    /// On a Run: stop it; the value is one of [`super::cancel`].
+    /// On a Run: cancel it. The value is one of [`super::cancel`].
     pub const CANCEL: &str = "knoll.dev/cancel";
-    /// On a Stack: start a run when the value changes.
+    /// On a Stack: start a Run when the value changes.
     pub const RECONCILE: &str = "knoll.dev/reconcile";
-    /// On a Stack, with any value: let go of it without destroying anything, whatever its policy says.
+    /// On a Stack, with any value: delete the Stack without destroying anything, whatever its policy says.
     pub const FORCE_ORPHAN: &str = "knoll.dev/force-orphan";
-    /// On a Run: a newer revision takes its place, so it must not start, or not be approved, any more.
+    /// On a Run: superseded by a newer revision, so it must not start or be approved.
     pub const SUPERSEDED: &str = "knoll.dev/superseded";
-    /// On what a Stack owns: the UID of the Stack.
+    /// On objects of a Stack: the UID of the Stack.
     pub const STACK_UID: &str = "knoll.dev/stack-uid";
-    /// On a Run: which one of its Stack's Runs it is.
+    /// On a Run: its number among the Runs of its Stack.
     pub const NUMBER: &str = "knoll.dev/number";
     /// On a Run: the revision of its Stack that it applies.
     pub const REVISION: &str = "knoll.dev/revision";
-    /// On an object of an Atom: `Type=Status[/Reason],...` that make it ready.
+    /// On an object of an Atom: the conditions that make it ready, as `Type=Status[/Reason],...`.
     pub const CONDITIONS: &str = "knoll.dev/conditions";
-    /// On an object of an Atom: a CEL expression on `self` that makes it ready.
+    /// On an object of an Atom: a CEL expression over `self` that is true when it is ready.
     pub const READY_WHEN: &str = "knoll.dev/ready-when";
-    /// On an object of an Atom, `"true"`: a change of a field that is immutable deletes the object and makes it anew.
+    /// On an object of an Atom, `"true"`: a change of an immutable field deletes the object and creates it again.
     pub const REPLACE: &str = "knoll.dev/replace";
-    /// On an object of an Atom that had to be replaced: the number of the update that did so.
+    /// On a replaced object of an Atom: the number of the update that replaced it.
     pub const REPLACED_BY: &str = "knoll.dev/replaced-by";
     /// On an object of an Atom: the namespace and name of the Atom that owns it.
     pub const OWNER: &str = "knoll.dev/owner";
     /// On an object of an Atom: the UID of the Atom.
     pub const ATOM_UID: &str = "knoll.dev/atom-uid";
-    /// The digest of what an object holds.
+    /// The digest of an object's content.
     pub const DIGEST: &str = "knoll.dev/digest";
     /// The serial of the state that a Secret holds.
     pub const SERIAL: &str = "knoll.dev/serial";
     /// The lineage of the state that a Secret holds.
     pub const LINEAGE: &str = "knoll.dev/lineage";
-    /// On the head of a state: who may write it, a pod by its UID and which of its claims this is.
+    /// On the head of a state: the writer, as the UID of a pod and the number of its claim.
     pub const WRITER: &str = "knoll.dev/writer";
-    /// How many resource instances are in the state that a Secret holds.
+    /// The number of resource instances in the state.
     pub const RESOURCES: &str = "knoll.dev/resources";
-    /// When the content that a Secret holds was written.
+    /// When the content was written.
     pub const UPDATED_AT: &str = "knoll.dev/updated-at";
     /// The outputs that are not sensitive, as JSON.
     pub const OUTPUTS: &str = "knoll.dev/outputs";
-    /// Where in a run's log the part that a ConfigMap holds begins, in bytes.
+    /// The offset in a run's log at which a ConfigMap's chunk begins, in bytes.
     pub const OFFSET: &str = "knoll.dev/offset";
-    /// How many bytes the content has that a Secret holds.
+    /// The size of the content in bytes.
     pub const SIZE: &str = "knoll.dev/size";
-    /// When a bundle, or a part of a state, was last found to be of use.
+    /// When a bundle or a part of a state was last found to be in use.
     pub const USED_AT: &str = "knoll.dev/used-at";
 }
 
 /// Values of [`annotation::CANCEL`].
 pub mod cancel {
-    /// Terraform finishes what is under way. Any other value but [`NOW`] means the same.
+    /// Terraform finishes the operation in progress. Any value other than [`NOW`] means the same.
     pub const GENTLY: &str = "gently";
-    /// Terraform has to stop at once.
+    /// Terraform is killed.
     pub const NOW: &str = "now";
 }
 
 /// Finalizers.
 pub mod finalizer {
-    /// Held by a Stack until its infrastructure is destroyed or let go.
+    /// Held by a Stack until its infrastructure is destroyed or orphaned.
     pub const STACK: &str = "knoll.dev/stack";
-    /// Held by a Workspace until its run has ended and its state is kept or deleted.
+    /// Held by a Workspace until its run has finished and its state is kept or deleted.
     pub const WORKSPACE: &str = "knoll.dev/workspace";
     /// Held by a Run until its pod is gone.
     pub const RUN: &str = "knoll.dev/run";
@@ -327,9 +325,9 @@ pub mod field_manager {
     pub const OPERATOR: &str = "knoll-operator";
     /// The hub.
     pub const HUB: &str = "knoll-hub";
-    /// The user's commands.
+    /// The CLI.
     pub const CLI: &str = "knoll-cli";
-    /// How the managers of the objects of Atoms begin.
+    /// The prefix of the field managers of Atoms.
     pub const ATOM: &str = "knoll-atom";
 }
 
@@ -337,28 +335,28 @@ pub mod field_manager {
 pub mod secret_type {
     /// The head of a state, and its parts.
     pub const STATE: &str = "knoll.dev/state";
-    /// The head of a plan or of a state that was handed in, and its parts.
+    /// The head and the parts of a plan or of an uploaded state.
     pub const CONTENT: &str = "knoll.dev/content";
     /// Resolved variables of a revision, under the one key [`super::VARIABLES_KEY`].
     pub const VARIABLES: &str = "knoll.dev/variables";
-    /// Objects as they were before an Atom's update.
+    /// The pre-images of an Atom's update.
     pub const JOURNAL: &str = "knoll.dev/journal";
 }
 
-/// How the names of Secrets of [`secret_type::VARIABLES`] begin.
+/// The prefix of the names of Secrets of [`secret_type::VARIABLES`].
 pub const VARIABLES_PREFIX: &str = "knoll-variables-";
 
-/// The key of a Secret of [`secret_type::VARIABLES`]: everything that terraform is given, as JSON.
+/// The key of a Secret of [`secret_type::VARIABLES`]: all variables as JSON.
 pub const VARIABLES_KEY: &str = "variables.json";
 
-/// The key of a Secret with outputs that holds all of them with their types, as JSON.
+/// The key of an outputs Secret with all outputs and their types, as JSON.
 pub const OUTPUTS_KEY: &str = "outputs.json";
 
-/// The parts of a Run's pod.
+/// Names in a Run's pod.
 pub mod pod {
     /// The container that runs terraform.
     pub const CONTAINER: &str = "runner";
-    /// The container that brings the runner.
+    /// The container that installs the runner.
     pub const INSTALL_CONTAINER: &str = "knoll";
     /// The volume of the runner, the module and the state.
     pub const VOLUME: &str = "knoll";
@@ -368,67 +366,67 @@ pub mod pod {
     pub const TOKEN_VOLUME: &str = "knoll-token";
     /// Where [`TOKEN_VOLUME`] is mounted.
     pub const TOKEN_PATH: &str = "/var/run/knoll";
-    /// The volume of Knoll's own image, where the cluster has such volumes.
+    /// The image volume with the runner, if the cluster supports image volumes.
     pub const IMAGE_VOLUME: &str = "knoll-image";
     /// Where [`IMAGE_VOLUME`] is mounted.
     pub const IMAGE_PATH: &str = "/knoll-image";
-    /// Where the runner is put.
+    /// The directory of the runner's binary.
     pub const BIN_PATH: &str = "/knoll/bin";
-    /// Where the runner works.
+    /// The working directory of the runner.
     pub const WORK_PATH: &str = "/knoll/work";
 }
 
-/// The name of the Secret that is the head of a Workspace's state.
+/// The Secret that is the head of a Workspace's state.
 #[must_use]
 pub fn state_secret(workspace: &str) -> String {
     format!("knoll-state-{workspace}")
 }
 
-/// The name of a further Secret of a Workspace's state: a part of a version, or a version that is kept. The first digits
-/// of the version's digest are in it, so two contents never share a name.
+/// A further Secret of a Workspace's state: a part of a version, or an earlier version. The name contains the first
+/// digits of the version's digest, so two contents never share a name.
 #[must_use]
 pub fn state_part_secret(workspace: &str, serial: u64, digest: &str, part: usize) -> String {
     format!("knoll-state-{workspace}-{serial}-{digest}-{part}")
 }
 
-/// The name of the Secret that is the head of a run's plan.
+/// The Secret that is the head of a run's plan.
 #[must_use]
 pub fn plan_secret(run: &str) -> String {
     format!("knoll-plan-{run}")
 }
 
-/// The name of the Secret that is the head of a state that was handed in for a run.
+/// The Secret that is the head of a state uploaded for a run.
 #[must_use]
 pub fn upload_secret(run: &str) -> String {
     format!("knoll-upload-{run}")
 }
 
-/// The name of a ConfigMap with a part of a run's log.
+/// A ConfigMap with a chunk of a run's log.
 #[must_use]
 pub fn log_config_map(run: &str, part: usize) -> String {
     format!("knoll-log-{run}-{part}")
 }
 
-/// The name of the ConfigMap that is the head of a bundle.
+/// The ConfigMap that is the head of a bundle.
 #[must_use]
 pub fn bundle_config_map(digest: &str) -> String {
     let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
     format!("knoll-bundle-{}", hash.get(..32).unwrap_or(hash))
 }
 
-/// The name of the Secret that is the head of the journal of an Atom's update.
+/// The Secret that is the head of the journal of an Atom's update.
 #[must_use]
 pub fn journal_secret(atom: &str, attempt: u32) -> String {
     format!("knoll-journal-{atom}-{attempt}")
 }
 
-/// The field manager of an Atom: one for each, so that none mistakes another's fields for its own.
+/// The field manager of an Atom. Each Atom has its own, so that none mistakes another's fields for its own.
 #[must_use]
 pub fn atom_manager(atom: &str) -> String {
     format!("{}-{atom}", field_manager::ATOM)
 }
 
-/// The name of the Secret with the variables of a revision, by the digest of its content.
+/// The Secret with the variables of a revision, named by the digest of its content.
 #[must_use]
 pub fn variables_secret(stack: &str, digest: &str) -> String {
     let hash = digest.strip_prefix("sha256:").unwrap_or(digest);

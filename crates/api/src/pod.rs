@@ -1,4 +1,4 @@
-//! [`PodSettings`]: what a user may decide about the pods of a Workspace's runs.
+//! [`PodSettings`]: the user's settings for the pods of a Workspace's runs.
 
 use std::collections::BTreeMap;
 
@@ -13,33 +13,33 @@ use serde_json::Value;
 
 use crate::rules;
 
-/// What a user may decide about the pods of a Workspace's runs.
+/// Settings of the pods of a Workspace's runs.
 ///
-/// The fields whose schema in Kubernetes is very long are kept as they were written and checked when the
-/// pod is made: a mistake in one of them is the mistake of one Workspace and hides no other.
+/// Fields with a very large Kubernetes schema are stored as they are and validated when a pod is created. An invalid
+/// value affects only this Workspace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSettings {
-    /// The service account of the pods; `default`, without a token in the pod, when absent.
+    /// The service account of the pods. Defaults to `default`, without a token in the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub service_account_name: Option<String>,
-    /// Requests and limits of the container that runs terraform.
+    /// Resource requests and limits of the terraform container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// Labels of the nodes that may run the pods.
+    /// Node labels that the pods require.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// Taints of nodes that the pods tolerate.
+    /// Node taints that the pods tolerate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub tolerations: Vec<Toleration>,
-    /// Which nodes and which neighbours the pods prefer, as in a Pod.
+    /// Scheduling constraints, as in a Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub affinity: Option<Value>,
-    /// Environment variables of the container that runs terraform.
+    /// Environment variables of the terraform container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "environment")]
     #[x_kube(validation = Rule::new("self.all(variable, !variable.name.startsWith('KNOLL_'))")
@@ -49,19 +49,19 @@ pub struct PodSettings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub env_from: Vec<EnvFromSource>,
-    /// Further volumes, as in a Pod.
+    /// Additional volumes, as in a Pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "named_objects")]
     #[x_kube(validation = Rule::new("self.all(volume, !(volume.name in ['knoll', 'knoll-token']))")
         .message("write another name: the volumes knoll and knoll-token are Knoll's own"))]
     pub volumes: Vec<Value>,
-    /// Where the container that runs terraform mounts them.
+    /// Mounts of these volumes in the terraform container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "mounts")]
     #[x_kube(validation = Rule::new("self.all(mount, !mount.mountPath.matches('^(/knoll|/var/run/knoll)(/|$)'))")
         .message("write another mountPath: /knoll and /var/run/knoll are Knoll's own"))]
     pub volume_mounts: Vec<VolumeMount>,
-    /// Secrets to pull images with.
+    /// Secrets for pulling images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
@@ -73,23 +73,23 @@ pub struct PodSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub security_context: Option<Value>,
-    /// The security context of their containers, as in a Pod's container.
+    /// The security context of the containers, as in a container of a Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub container_security_context: Option<Value>,
-    /// Labels to put on the pods.
+    /// Additional labels of the pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "texts")]
     #[x_kube(validation = own_prefix())]
     pub labels: BTreeMap<String, String>,
-    /// Annotations to put on the pods.
+    /// Additional annotations of the pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "texts")]
     #[x_kube(validation = own_prefix())]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A field of [`PodSettings`] that Kubernetes could not read.
+/// A field of [`PodSettings`] is invalid.
 #[derive(Debug)]
 pub struct PodSettingsError {
     field: &'static str,
@@ -98,7 +98,7 @@ pub struct PodSettingsError {
 
 impl std::fmt::Display for PodSettingsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`pod.{}` is not what a Pod has there: {}", self.field, self.source)
+        write!(f, "`pod.{}` is invalid: {}", self.field, self.source)
     }
 }
 
@@ -138,7 +138,7 @@ fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// Of a volume the rules need the name; the rest is for the pod to check.
+/// The rules need the name of a volume; the rest is validated with the pod.
 fn named_objects(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -160,8 +160,8 @@ fn mounts(generator: &mut SchemaGenerator) -> Schema {
     limited::<VolumeMount>(generator, 64, "mountPath", 1024)
 }
 
-/// A list of a Kubernetes type with a limit to the field that a rule looks at, so that the API server can
-/// tell what the rule costs at most.
+/// A list of a Kubernetes type with a length limit for the field that a rule reads, so that the API server can estimate
+/// the cost of the rule.
 fn limited<T: JsonSchema>(generator: &mut SchemaGenerator, items: u32, field: &str, length: u32) -> Schema {
     let mut item = generator.subschema_for::<T>();
     if let Some(text) = item.pointer_mut(&format!("/properties/{field}")).and_then(Value::as_object_mut) {

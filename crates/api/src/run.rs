@@ -15,7 +15,7 @@ use crate::{
     variables::{Variables, VariablesFrom},
 };
 
-/// What a Run is told; it never changes.
+/// The desired execution. Immutable.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "knoll.dev",
@@ -26,7 +26,7 @@ use crate::{
     derive = "PartialEq",
     shortname = "kr",
     category = "knoll",
-    doc = "One execution of terraform in a Workspace, step by step.",
+    doc = "One execution of Terraform or OpenTofu in a Workspace.",
     selectable = ".spec.workspace",
     validation = crate::rules::name_fits_label(),
     printcolumn(name = "Workspace", type_ = "string", json_path = ".spec.workspace"),
@@ -59,13 +59,13 @@ use crate::{
 #[x_kube(validation = Rule::new("!has(self.attachTimeout) || (has(self.attach) && self.attach)")
     .message("attachTimeout needs attach: true"))]
 pub struct RunSpec {
-    /// The Workspace it runs in, in the same namespace.
+    /// The name of the Workspace, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub workspace: String,
-    /// What it does.
+    /// The operation to execute.
     pub operation: Operation,
-    /// The command of `operation: command`: a terraform subcommand (`state mv`, `output`, ...), or `sh`.
+    /// The command of `operation: command`: a terraform subcommand (`state mv`, `output`, ...) or `sh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(validation = rules::form(
@@ -75,37 +75,37 @@ pub struct RunSpec {
     #[x_kube(validation = Rule::new("!(self in ['apply', 'destroy', 'refresh'])")
         .message("write operation: apply, destroy or refresh instead, so that there is a plan to look at"))]
     pub command: Option<String>,
-    /// The arguments of `command`; for another operation, flags of terraform's command of that name.
+    /// Arguments of `command`, or terraform flags for any other operation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 32768)))]
     pub args: Vec<String>,
-    /// The module's files; the bundle that the Workspace last applied when absent.
+    /// The source of the module. If absent, the bundle that the Workspace last applied is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// Values of the module's variables, each any JSON value.
+    /// Values of the module's input variables, as any JSON value.
     #[serde(default, skip_serializing_if = "Variables::is_empty")]
     #[schemars(schema_with = "crate::variables::any_values")]
     pub variables: Variables,
-    /// Where further values come from.
+    /// Further sources of variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub variables_from: Vec<VariablesFrom>,
-    /// Only these resource addresses and what they depend on.
+    /// Limits the operation to these resource addresses and their dependencies (`-target`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 1024)))]
     #[x_kube(validation = rules::not_empty("name at least one resource address, or leave targets out for all of them"))]
     #[x_kube(validation = addresses())]
     pub targets: Vec<String>,
-    /// Resource addresses to destroy and create again.
+    /// Resource addresses to replace (`-replace`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 1024)))]
     #[x_kube(validation = rules::not_empty("name at least one resource address, or leave replace out"))]
     #[x_kube(validation = addresses())]
     pub replace: Vec<String>,
-    /// Whether a person decides on the plan.
+    /// Whether the plan needs an approval.
     #[serde(default)]
     pub approval: RunApproval,
-    /// Scripts between the steps.
+    /// Scripts that run between the steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
@@ -113,22 +113,22 @@ pub struct RunSpec {
     /// How often a step is tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// How long each part may take; they win over the Workspace's.
+    /// Timeouts of the run. They override those of the Workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
-    /// Waits for a client to attach before the first output.
+    /// Whether the run waits for a client to attach before it prints anything.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attach: bool,
-    /// How long it waits for that client; 1m when absent. Then it goes on without.
+    /// How long the run waits for a client. Defaults to 1m. After that it continues without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach_timeout: Option<Duration>,
-    /// How long it is kept after its end; for ever when absent.
+    /// How long the Run is kept after it has finished. If absent, it is kept until it is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_after_finished: Option<Duration>,
 }
 
 impl RunSpec {
-    /// How long a run waits for its client when [`RunSpec::attach_timeout`] is absent.
+    /// The default of [`RunSpec::attach_timeout`].
     pub const DEFAULT_ATTACH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 }
 
@@ -137,25 +137,25 @@ fn addresses() -> Rule {
         .message("write resource addresses such as aws_instance.web or module.net")
 }
 
-/// What a Run does.
+/// The operation of a Run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
-    /// Plans, and changes nothing.
+    /// Plans without changing anything.
     #[default]
     Plan,
     /// Plans, and applies the plan.
     Apply,
-    /// Plans the destruction of everything, and applies that plan.
+    /// Plans the destruction of all resources, and applies that plan.
     Destroy,
-    /// Takes what really exists into the state.
+    /// Updates the state to match the remote objects.
     Refresh,
     /// Runs one command.
     Command,
 }
 
 impl Operation {
-    /// The word as it is written.
+    /// The serialized name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -168,39 +168,39 @@ impl Operation {
     }
 }
 
-/// Whether a person decides on a Run's plan.
+/// Whether the plan of a Run needs an approval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RunApproval {
-    /// The plan is applied at once.
+    /// The plan is applied without approval.
     #[default]
     Auto,
     /// The plan waits for an Approval.
     Manual,
-    /// The plan waits for an Approval when it destroys or replaces anything.
+    /// The plan waits for an Approval if it destroys or replaces a resource.
     ManualOnDestroy,
-    /// Terraform asks the client that is attached.
+    /// Terraform asks the attached client.
     Prompt,
 }
 
-/// What became of a Run.
+/// The observed state of a Run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunStatus {
-    /// How far it is.
+    /// The phase of the Run.
     #[serde(default)]
     pub phase: RunPhase,
-    /// `Queued`, `Active`, `Attached`, `Planned`, `Approved`, `Exited`, and those of kstatus.
+    /// `Queued`, `Active`, `Attached`, `Planned`, `Approved`, `Exited`, and the kstatus conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The generation that this status is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What each step did, in order.
+    /// The steps of the run, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub steps: Vec<StepStatus>,
-    /// What the plan would do, or did.
+    /// The summary of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSummary>,
     /// The digest that an Approval has to name, while the run waits for one.
@@ -209,61 +209,61 @@ pub struct RunStatus {
     /// The decision that ended the review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<ReviewDecision>,
-    /// The exit code of terraform, or of the command.
+    /// The exit code of terraform or of the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The pod that runs it, or ran it last.
+    /// The current or the last pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_name: Option<String>,
-    /// The UID of that pod; the hub listens to no other.
+    /// The UID of that pod. The hub accepts requests of this pod only.
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
-    /// Its place in the queue, 1 for the next one to start.
+    /// The position in the queue; 1 is the next to start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u32>,
-    /// The digest of the bundle it runs.
+    /// The digest of the bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,
-    /// When its first pod was asked for.
+    /// The time at which the first pod was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<MicroTime>,
-    /// When it ended.
+    /// The time at which the run finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<MicroTime>,
 }
 
-/// How far a Run is.
+/// The phase of a Run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RunPhase {
-    /// Not yet looked at. Next: `Queued`, or `Starting` when it needs no lock.
+    /// Not yet reconciled. Next: `Queued`, or `Starting` if it needs no lock.
     #[default]
     Pending,
     /// Waiting in the Workspace's queue. Next: `Starting`, when it reaches the front.
     Queued,
-    /// Its pod is on the way. Next: `Running`, when the runner reports.
+    /// Its pod is starting. Next: `Running`, when the runner reports.
     Starting,
-    /// Its steps run. Next: `Review`, or an end.
+    /// Its steps are running. Next: `Review`, or a final phase.
     Running,
-    /// Its plan waits for an Approval. Next: `Running`, or `Discarded`.
+    /// Its plan is waiting for an Approval. Next: `Running` or `Discarded`.
     Review,
-    /// It did what it was told. An end.
+    /// The operation succeeded. Final.
     Succeeded,
-    /// It did not. An end.
+    /// The operation failed. Final.
     Failed,
-    /// It was stopped. An end.
+    /// The run was cancelled. Final.
     Cancelled,
-    /// Its plan was not applied: a person, a newer revision or a timeout decided so. An end.
+    /// Its plan was not applied, because of a decision, a newer revision or a timeout. Final.
     Discarded,
 }
 
 impl RunPhase {
-    /// Whether nothing follows.
+    /// Whether the phase is final.
     #[must_use]
     pub fn is_finished(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::Discarded)
     }
 
-    /// The word as it is written.
+    /// The serialized name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -280,36 +280,36 @@ impl RunPhase {
     }
 }
 
-/// What a plan would do.
+/// The summary of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanSummary {
     /// `sha256:` and the hash of the plan's bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Resources to create.
+    /// The number of resources to create.
     #[serde(default)]
     pub add: u32,
-    /// Resources to change in place.
+    /// The number of resources to update in place.
     #[serde(default)]
     pub change: u32,
-    /// Resources to destroy.
+    /// The number of resources to destroy.
     #[serde(default)]
     pub destroy: u32,
-    /// Whether applying it would change anything: resources, or only outputs.
+    /// Whether applying the plan changes anything: resources, or only outputs.
     #[serde(default)]
     pub changes: bool,
-    /// The resources it would change, at most [`PlanSummary::MAX_RESOURCES`].
+    /// The resource changes, at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub resources: Vec<ResourceChange>,
-    /// How many more there are than `resources` holds.
+    /// The number of resource changes that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u32,
 }
 
 impl PlanSummary {
-    /// How many resources a summary names.
+    /// The maximum number of listed resource changes.
     pub const MAX_RESOURCES: usize = 100;
 }
 
@@ -317,7 +317,7 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// What a plan would do to one resource.
+/// The planned change of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceChange {
@@ -325,37 +325,37 @@ pub struct ResourceChange {
     pub address: String,
     /// What would be done.
     pub action: ChangeAction,
-    /// The attributes that would change, for a resource that is there: names, never values.
+    /// The names of the attributes that change, for an existing resource. Values are never included.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub attributes: Vec<String>,
 }
 
 impl ResourceChange {
-    /// How many attributes are named.
+    /// The maximum number of listed attributes.
     pub const MAX_ATTRIBUTES: usize = 16;
 }
 
-/// What a plan would do to a resource.
+/// The planned action on a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeAction {
-    /// Create it.
+    /// Creates the resource.
     #[default]
     Create,
-    /// Change it in place.
+    /// Updates the resource in place.
     Update,
-    /// Destroy it.
+    /// Destroys the resource.
     Delete,
-    /// Destroy it and create it again, in either order.
+    /// Destroys the resource and creates it again, in either order.
     Replace,
-    /// Read it (a data source).
+    /// Reads a data source.
     Read,
-    /// Take an existing one into the state.
+    /// Imports an existing resource into the state.
     Import,
-    /// Know it under another address.
+    /// Moves the resource to another address.
     Move,
-    /// Let go of it without destroying it.
+    /// Removes the resource from the state without destroying it.
     Forget,
 }
 
@@ -365,8 +365,8 @@ pub enum ChangeAction {
 pub struct ReviewDecision {
     /// The name of the Approval.
     pub approval: String,
-    /// What it decided.
+    /// The decision.
     pub decision: Decision,
-    /// Who decided.
+    /// The user who decided.
     pub by: String,
 }

@@ -1,4 +1,4 @@
-//! [`Source`]: where the files of a module come from.
+//! [`Source`]: the origin of a module's files.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{duration::Duration, rules};
 
-/// Where the files of a module come from: exactly one of the fields is set.
+/// The origin of a module's files. Exactly one of the fields must be set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::exactly_one(
@@ -16,10 +16,10 @@ use crate::{duration::Duration, rules};
     "set exactly one of configMap, inline, git, archive or bundle",
 ))]
 pub struct Source {
-    /// A ConfigMap in the same namespace; each of its keys is a file.
+    /// A ConfigMap in the same namespace; each key is a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapSource>,
-    /// The files themselves, by path.
+    /// The files by path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "files")]
     #[x_kube(validation = rules::not_empty("write at least one file, for example main.tf"))]
@@ -32,12 +32,12 @@ pub struct Source {
     /// A tar or zip archive at a URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<ArchiveSource>,
-    /// A bundle that Knoll already keeps in this namespace.
+    /// A bundle that is already stored in this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<BundleSource>,
 }
 
-/// The one field of a [`Source`] that is set.
+/// The field of a [`Source`] that is set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SourceKind<'a> {
     /// See [`Source::config_map`].
@@ -53,7 +53,7 @@ pub enum SourceKind<'a> {
 }
 
 impl Source {
-    /// The one field that is set; `None` for an object that got past the schema without one.
+    /// The field that is set, or none for an object that bypassed the schema.
     #[must_use]
     pub fn kind(&self) -> Option<SourceKind<'_>> {
         let Self { config_map, inline, git, archive, bundle } = self;
@@ -64,13 +64,13 @@ impl Source {
             .or(bundle.as_ref().map(SourceKind::Bundle))
     }
 
-    /// A source of the files given.
+    /// A source of inline files.
     #[must_use]
     pub fn inline(files: BTreeMap<String, String>) -> Self {
         Self { inline: Some(files), ..Self::default() }
     }
 
-    /// A source that is the bundle of that digest.
+    /// A source of the bundle with this digest.
     #[must_use]
     pub fn bundle(digest: impl Into<String>) -> Self {
         Self { bundle: Some(BundleSource { digest: digest.into() }), ..Self::default() }
@@ -81,7 +81,7 @@ impl Source {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapSource {
-    /// Its name, in the same namespace.
+    /// The name of the ConfigMap, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub name: String,
@@ -91,7 +91,7 @@ pub struct ConfigMapSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitSource {
-    /// Where to clone from: `https://`, `ssh://`, `git://`, `file://` or `user@host:path`.
+    /// The URL of the repository: `https://`, `ssh://`, `git://`, `file://` or `user@host:path`.
     #[schemars(length(max = 2048))]
     #[x_kube(validation = rules::form(
         "^((https?|ssh|git|file)://.+|[^@:/ ]+@[^@:/ ]+:.+)$",
@@ -99,28 +99,28 @@ pub struct GitSource {
     ))]
     #[x_kube(validation = rules::no_password())]
     pub url: String,
-    /// What to check out; the default branch when absent.
+    /// The ref to check out. Defaults to the default branch.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<GitRef>,
-    /// The folder of the module in the repository; its root when absent.
+    /// The directory of the module in the repository. Defaults to the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     #[x_kube(validation = rules::inner_path())]
     pub path: Option<String>,
-    /// How often a Stack looks for a newer commit; 1m when absent.
+    /// How often a Stack checks for a new commit. Defaults to 1m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::at_least("10s"))]
     pub interval: Option<Duration>,
-    /// Whether its submodules are checked out too.
+    /// Whether submodules are checked out too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub submodules: bool,
-    /// A Secret: for https `username` and `password`, or `token`, and `ca.crt` when the server's certificate is of an
-    /// authority of its own; for ssh `identity` and `known_hosts`.
+    /// A Secret with credentials: for https `username` and `password`, or `token`, and `ca.crt` for a private
+    /// certificate authority; for ssh `identity` and `known_hosts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
 }
 
-/// What to check out of a git repository: exactly one of the fields is set.
+/// The ref to check out. Exactly one of the fields must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::exactly_one(
@@ -128,7 +128,7 @@ pub struct GitSource {
     "set exactly one of branch, tag or commit, or leave ref out for the default branch",
 ))]
 pub struct GitRef {
-    /// The newest commit of a branch.
+    /// The latest commit of a branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub branch: Option<String>,
@@ -146,11 +146,11 @@ pub struct GitRef {
     pub commit: Option<String>,
 }
 
-/// A tar archive, plain or packed with gzip or zstd, or a zip archive.
+/// A tar archive, uncompressed or compressed with gzip or zstd, or a zip archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ArchiveSource {
-    /// Where to fetch it from: `https://`, `http://`, or `file://` where the operator may read files beside it.
+    /// The URL of the archive: `https://`, `http://`, or `file://` if the operator allows local sources.
     #[schemars(length(max = 2048))]
     #[x_kube(validation = rules::form(
         "^(https?://.+|file:///.+)$",
@@ -158,25 +158,25 @@ pub struct ArchiveSource {
     ))]
     #[x_kube(validation = rules::no_password())]
     pub url: String,
-    /// The SHA-256 of the archive, in hex; other bytes are refused.
+    /// The SHA-256 of the archive, in hex. Other content is rejected.
     #[schemars(length(max = 128))]
     #[x_kube(validation = rules::form(
         "^[0-9a-f]{64}$",
         "write 64 hex digits in lower case, as sha256sum prints them",
     ))]
     pub sha256: String,
-    /// The folder of the module in the archive; its root when absent.
+    /// The directory of the module in the archive. Defaults to the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     #[x_kube(validation = rules::inner_path())]
     pub path: Option<String>,
-    /// A Secret with `username` and `password`, or `token`, and `ca.crt` when the server's certificate is of an authority
-    /// of its own.
+    /// A Secret with credentials: `username` and `password`, or `token`, and `ca.crt` for a private certificate
+    /// authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
 }
 
-/// A bundle that Knoll already keeps in this namespace.
+/// A bundle that is already stored in this namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleSource {
@@ -186,17 +186,17 @@ pub struct BundleSource {
     pub digest: String,
 }
 
-/// An object in the same namespace, by name.
+/// The name of an object in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalRef {
-    /// Its name.
+    /// The name of the object.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub name: String,
 }
 
-/// Files by path. The limits keep the price of the rules that look at them within what the API server allows.
+/// Files by path. The limits keep the cost of the rules within the API server's budget.
 fn files(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",

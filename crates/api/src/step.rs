@@ -1,4 +1,4 @@
-//! The steps of a run: their names, how long each may take and how often it is tried.
+//! The steps of a run: their names, timeouts and retries.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration::Duration;
 
-/// A step of a run, in the order in which steps run. A step that was not asked for is absent.
+/// A step of a run, in execution order. Only requested steps are present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepName {
-    /// The module's files, the state and the variables are put in place.
+    /// Prepares the module's files, the state and the variables.
     Setup,
     /// Hooks before `init`.
     PreInit,
@@ -27,7 +27,7 @@ pub enum StepName {
     Plan,
     /// Hooks after `plan`.
     PostPlan,
-    /// A person decides on the plan.
+    /// Waits for an Approval of the plan.
     Review,
     /// Hooks before `apply`.
     PreApply,
@@ -37,12 +37,12 @@ pub enum StepName {
     PostApply,
     /// The command of a Run with `operation: command`.
     Command,
-    /// The outputs are read from the state.
+    /// Reads the outputs from the state.
     Outputs,
 }
 
 impl StepName {
-    /// Every step, in order.
+    /// All steps, in order.
     pub const ALL: [Self; 13] = [
         Self::Setup,
         Self::PreInit,
@@ -59,7 +59,7 @@ impl StepName {
         Self::Outputs,
     ];
 
-    /// The name as it is written.
+    /// The serialized name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -86,57 +86,57 @@ impl fmt::Display for StepName {
     }
 }
 
-/// How far a step is.
+/// The state of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum StepState {
-    /// It has started. Next: any of the others.
+    /// Running. Next: any other state.
     #[default]
     Running,
-    /// It waits for a person (`review`). Next: `Succeeded`, or `Cancelled`.
+    /// Waiting for an Approval (`review`). Next: `Succeeded` or `Cancelled`.
     Waiting,
-    /// It is done.
+    /// Succeeded.
     Succeeded,
-    /// It was tried as often as it may be, and failed.
+    /// Failed after the last attempt.
     Failed,
     /// There was nothing to do.
     Skipped,
-    /// It was stopped before its end.
+    /// Stopped before its end.
     Cancelled,
 }
 
 impl StepState {
-    /// Whether the step has come to its end.
+    /// Whether the step has ended.
     #[must_use]
     pub fn is_finished(self) -> bool {
         !matches!(self, Self::Running | Self::Waiting)
     }
 }
 
-/// What one step did.
+/// The status of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepStatus {
-    /// Which step.
+    /// The name of the step.
     pub name: StepName,
-    /// How far it is.
+    /// The state of the step.
     pub state: StepState,
-    /// How often it was started.
+    /// The number of attempts.
     #[serde(default)]
     pub attempts: u32,
-    /// When the first attempt started.
+    /// The time at which the first attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<MicroTime>,
-    /// When the last attempt ended.
+    /// The time at which the last attempt ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<MicroTime>,
-    /// The exit code of the last attempt's process.
+    /// The exit code of the last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Why it failed, or why it did nothing.
+    /// Why the step failed or was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub message: Option<String>,
-    /// Where in the run's log its output begins, in bytes.
+    /// The offset of its output in the run's log, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_offset: Option<u64>,
 }
@@ -158,39 +158,38 @@ impl StepStatus {
     }
 }
 
-/// How long each part of a run may take. What a Run does not set, its Workspace decides; what neither
-/// sets has no limit.
+/// Timeouts of a run. A Run's timeouts override those of its Workspace. A timeout that neither sets is unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// In the queue, before the run is cancelled.
+    /// Time in the queue, after which the run is cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<Duration>,
-    /// From the pod's creation until its runner reports, before the run fails.
+    /// Time from the creation of the pod until its runner reports, after which the run fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<Duration>,
-    /// In `review`, before the plan is discarded.
+    /// Time in `review`, after which the plan is discarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<Duration>,
-    /// The step `setup`.
+    /// Timeout of the step `setup`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<Duration>,
-    /// The step `init`, each attempt.
+    /// Timeout of each attempt of `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Duration>,
-    /// The step `plan`, each attempt.
+    /// Timeout of each attempt of `plan`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Duration>,
-    /// The step `apply`.
+    /// Timeout of the step `apply`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply: Option<Duration>,
-    /// The command of a Run with `operation: command`.
+    /// Timeout of the command of a Run with `operation: command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Duration>,
 }
 
 impl Timeouts {
-    /// These, with what they leave open taken from `other`.
+    /// Returns these timeouts, with those of `other` as defaults.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         let Self { queue, pending, review, setup, init, plan, apply, command } = self;
@@ -206,7 +205,7 @@ impl Timeouts {
         }
     }
 
-    /// The limit of a step that runs in a pod.
+    /// The timeout of a step that runs in a pod.
     #[must_use]
     pub fn of_step(&self, step: StepName) -> Option<&Duration> {
         match step {
@@ -227,32 +226,32 @@ impl Timeouts {
     }
 }
 
-/// How often a step is tried before the run fails. `apply` is never tried twice.
+/// How often a step is tried before the run fails. `apply` is never retried.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Retry {
-    /// Attempts at `setup`; 3 when absent.
+    /// Attempts of `setup`. Defaults to 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20))]
     pub setup: Option<u32>,
-    /// Attempts at `init`; 3 when absent, as its network may fail.
+    /// Attempts of `init`, which depends on the network. Defaults to 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20))]
     pub init: Option<u32>,
-    /// Attempts at `plan`; 1 when absent.
+    /// Attempts of `plan`. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20))]
     pub plan: Option<u32>,
-    /// The wait before the second attempt, doubled for each further one; 2s when absent.
+    /// The backoff before the second attempt, doubled for each further one. Defaults to 2s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Duration>,
 }
 
 impl Retry {
-    /// The wait before the second attempt when [`Retry::backoff`] is absent.
+    /// The default of [`Retry::backoff`].
     pub const DEFAULT_BACKOFF: std::time::Duration = std::time::Duration::from_secs(2);
 
-    /// How often a step may be tried.
+    /// The maximum number of attempts of a step.
     #[must_use]
     pub fn attempts(&self, step: StepName) -> u32 {
         match step {
@@ -263,7 +262,7 @@ impl Retry {
         }
     }
 
-    /// The wait before the second attempt.
+    /// The backoff before the second attempt.
     #[must_use]
     pub fn backoff(&self) -> std::time::Duration {
         self.backoff.as_ref().map_or(Self::DEFAULT_BACKOFF, Duration::get)

@@ -1,4 +1,4 @@
-//! Variables: the values a module is given, and where they come from.
+//! The variables of a module, and their sources.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::rules;
 
-/// Values of a module's variables by name, each any JSON value.
+/// Values of input variables by name, as any JSON value.
 pub type Variables = BTreeMap<String, Value>;
 
-/// A variable of a Workspace: set for every run in it.
+/// A variable of a Workspace, set for every run in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::exactly_one(&["value", "valueFrom"], "set exactly one of value or valueFrom"))]
@@ -29,37 +29,37 @@ pub type Variables = BTreeMap<String, Value>;
     .message("write another name: names that begin with KNOLL_, TF_DATA_DIR and TF_WORKSPACE are set by Knoll")
     .field_path(".key"))]
 pub struct Variable {
-    /// The name of the module's variable, or of the environment variable.
+    /// The name of the input variable or environment variable.
     #[schemars(length(max = 253))]
     pub key: String,
-    /// The value, as text. Terraform reads it as it reads `-var`: as it stands for a string, as an
-    /// expression (JSON is one) for any other type.
+    /// The value, as text. Terraform parses it like `-var`: literally for a string, as an expression (such as JSON) for
+    /// any other type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 262144))]
     pub value: Option<String>,
-    /// Where the value is kept, instead of `value`.
+    /// A Secret or ConfigMap key with the value, instead of `value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<ValueFrom>,
-    /// Whether the module or the environment gets it.
+    /// Whether this is an input variable or an environment variable.
     #[serde(default)]
     pub category: VariableCategory,
-    /// Keeps the value out of logs and reports. A value from a Secret always is.
+    /// Whether the value is masked in logs and reports. A value from a Secret always is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
 }
 
-/// Who gets a variable.
+/// The kind of a variable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VariableCategory {
-    /// The module: an input variable.
+    /// An input variable of the module.
     #[default]
     Terraform,
-    /// The process: an environment variable.
+    /// An environment variable of the process.
     Env,
 }
 
-/// A key of a Secret or of a ConfigMap: exactly one of the fields is set.
+/// A key of a Secret or a ConfigMap. Exactly one of the fields must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::exactly_one(
@@ -75,7 +75,7 @@ pub struct ValueFrom {
     pub config_map_key_ref: Option<KeyRef>,
 }
 
-/// One key of a Secret or of a ConfigMap in the same namespace.
+/// A key of a Secret or ConfigMap in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyRef {
@@ -83,13 +83,13 @@ pub struct KeyRef {
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub name: String,
-    /// The key in it.
+    /// The key in the object.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 }
 
-/// A source of many variables: exactly one of the fields is set. Later ones win over earlier ones, and
-/// `variables` over all of them.
+/// A source of several variables. Exactly one of the fields must be set. Later sources override earlier ones, and
+/// `variables` overrides all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::exactly_one(
@@ -97,10 +97,10 @@ pub struct KeyRef {
     "set exactly one of secretRef, configMapRef or stackRef",
 ))]
 pub struct VariablesFrom {
-    /// A Secret: each `*.tfvars` and `*.tfvars.json` key is a variable file, each other key a variable.
+    /// A Secret: each `*.tfvars` and `*.tfvars.json` key is a variable file, and every other key a variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<KeysRef>,
-    /// A ConfigMap, read as a Secret is.
+    /// A ConfigMap, with the same rules as a Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<KeysRef>,
     /// The outputs of another Stack in the same namespace.
@@ -108,7 +108,7 @@ pub struct VariablesFrom {
     pub stack_ref: Option<StackOutputsRef>,
 }
 
-/// A Secret or a ConfigMap, or some of its keys.
+/// A Secret or ConfigMap, or some of its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeysRef {
@@ -116,12 +116,12 @@ pub struct KeysRef {
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub name: String,
-    /// Only these keys; every key when absent.
+    /// The keys to use. Defaults to all keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
     #[x_kube(validation = rules::not_empty("name at least one key, or leave keys out for all of them"))]
     pub keys: Vec<String>,
-    /// Goes on without it when the object or a key is not there.
+    /// Whether a missing object or key is ignored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
 }
@@ -134,8 +134,7 @@ pub struct StackOutputsRef {
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub name: String,
-    /// The variables to set: name of the variable to name of the output. Every output, under its own
-    /// name, when absent.
+    /// A map from variable names to output names. Defaults to all outputs under their own names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "outputs_by_variable")]
     #[x_kube(validation = rules::not_empty("name at least one output, or leave outputs out for all of them"))]
@@ -152,7 +151,7 @@ fn outputs_by_variable(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The schema of a map from a name to any JSON value; a null is one, and is kept.
+/// The schema of a map from names to any JSON value, including null.
 pub(crate) fn any_values(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",

@@ -12,7 +12,7 @@ use crate::{
     variables::{Variable, Variables},
 };
 
-/// What a Workspace is told.
+/// The desired settings of a Workspace.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "knoll.dev",
@@ -23,7 +23,7 @@ use crate::{
     derive = "PartialEq",
     shortname = "ws",
     category = "knoll",
-    doc = "The state of one module, the queue of its runs and their settings.",
+    doc = "The state of one configuration, the queue of its runs, and their settings.",
     validation = crate::rules::name_fits_label(),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Active", type_ = "string", json_path = ".status.active"),
@@ -38,10 +38,10 @@ use crate::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceSpec {
-    /// The program that runs the module.
+    /// The tool that runs the module.
     #[serde(default)]
     pub tool: Tool,
-    /// The version of the program, for example `1.11.4`; the newest that Knoll knows when absent.
+    /// The version of the tool, for example `1.11.4`. Defaults to the operator's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rules::form(
@@ -49,7 +49,8 @@ pub struct WorkspaceSpec {
         "write a full version such as 1.11.4",
     ))]
     pub version: Option<String>,
-    /// The image of the pods, instead of the one that `tool` and `version` name. It has the tool and `/bin/sh`.
+    /// The image of the pods, instead of the one derived from `tool` and `version`. It must contain the tool and
+    /// `/bin/sh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub image: Option<String>,
@@ -58,11 +59,11 @@ pub struct WorkspaceSpec {
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["key".into(), "category".into()]))]
     pub variables: Vec<Variable>,
-    /// Who keeps the state.
+    /// Where the state is stored.
     #[serde(default)]
     #[x_kube(validation = rules::immutable("state cannot change: another keeper would not know what exists"))]
     pub state: StateKind,
-    /// How many versions of the state are kept.
+    /// The number of state versions to keep.
     #[serde(default = "default_state_history")]
     #[schemars(range(min = 1, max = 1000))]
     pub state_history: u32,
@@ -72,10 +73,10 @@ pub struct WorkspaceSpec {
     #[x_kube(validation = Rule::new(format!("self.all(command, command.matches('{}'))", rules::COMMAND_PATTERN))
         .message("write terraform subcommands such as state rm, or sh, without arguments"))]
     pub privileged_commands: Vec<String>,
-    /// The pods of its runs.
+    /// Settings of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodSettings>,
-    /// How long each part of a run may take.
+    /// Timeouts of the runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
     /// What happens to the state when the Workspace is deleted.
@@ -104,7 +105,7 @@ fn default_state_history() -> u32 {
     10
 }
 
-/// The program that runs a module.
+/// The tool that runs a module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tool {
@@ -116,7 +117,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// The name of its program.
+    /// The name of the executable.
     #[must_use]
     pub fn program(self) -> &'static str {
         match self {
@@ -126,87 +127,87 @@ impl Tool {
     }
 }
 
-/// Who keeps the state.
+/// Where the state is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StateKind {
-    /// Knoll, in Secrets of the namespace.
+    /// In Secrets of the namespace, managed by Knoll.
     #[default]
     Managed,
-    /// The backend that the module declares.
+    /// In the backend that the module declares.
     External,
 }
 
 /// What happens to the state when the Workspace is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WorkspaceDeletionPolicy {
-    /// The Secrets of the state stay.
+    /// The Secrets of the state are kept.
     #[default]
     Orphan,
     /// The Secrets of the state are deleted.
     Delete,
 }
 
-/// What became of a Workspace.
+/// The observed state of a Workspace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceStatus {
-    /// The state of the queue in one word.
+    /// The phase of the Workspace.
     #[serde(default)]
     pub phase: WorkspacePhase,
     /// `Ready`, `Reconciling`, `Stalled`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The generation that this status is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The Run that holds the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<String>,
-    /// The Runs that wait, the next one first.
+    /// The waiting Runs, next first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queue: Vec<String>,
-    /// The state that is kept.
+    /// A summary of the current state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateSummary>,
-    /// The outputs of the state, without the sensitive ones.
+    /// The outputs of the state, without sensitive ones.
     #[serde(default, skip_serializing_if = "Variables::is_empty")]
     #[schemars(schema_with = "crate::variables::any_values")]
     pub outputs: Variables,
-    /// The digest of the bundle that was last applied; a Run without a source uses it.
+    /// The digest of the bundle that was last applied. A Run without a source uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,
 }
 
-/// The state of a Workspace's queue in one word.
+/// The phase of a Workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WorkspacePhase {
-    /// Not yet looked at. Next: `Idle` or `Active`.
+    /// Not yet reconciled. Next: `Idle` or `Active`.
     #[default]
     Pending,
     /// No run holds the lock. Next: `Active`.
     Idle,
     /// A run holds the lock. Next: `Idle`.
     Active,
-    /// It is being deleted, and waits for its run to end.
+    /// The Workspace is being deleted, and waits for its run to finish.
     Deleting,
 }
 
-/// What there is to know about a state without reading it.
+/// A summary of a state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StateSummary {
-    /// Terraform's count of its writes.
+    /// Terraform's serial number of the state.
     pub serial: u64,
-    /// Terraform's name for the state's history.
+    /// Terraform's lineage of the state.
     pub lineage: String,
-    /// How many resource instances it holds.
+    /// The number of resource instances.
     #[serde(default)]
     pub resources: u32,
-    /// `sha256:` and the hash of its bytes.
+    /// `sha256:` and the hash of the state's bytes.
     pub digest: String,
-    /// When it was written.
+    /// The time at which the state was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<MicroTime>,
 }

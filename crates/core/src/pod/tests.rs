@@ -192,5 +192,5 @@ fn what_cannot_be_a_pod_is_refused_with_a_sentence() {
     let settings = PodSettings { volumes: vec![json!({"name": 7})], ..PodSettings::default() };
     let broken = Workspace::new("w", WorkspaceSpec { pod: Some(settings), ..WorkspaceSpec::default() });
     let error = build(&run(RunSpec::default()), &broken, Stage::Whole, &platform()).unwrap_err();
-    assert!(error.to_string().starts_with("`pod.volumes` is not what a Pod has there"), "{error}");
+    assert!(error.to_string().starts_with("`pod.volumes` is invalid"), "{error}");
 }
