@@ -12,7 +12,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::state::{Snapshot, Store};
+use crate::state::{StateFile, Store};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -165,7 +165,7 @@ impl Hub {
 }
 
 impl Store for Hub {
-    async fn put(&self, snapshot: Snapshot) -> Result<(), HubError> {
+    async fn put(&self, snapshot: StateFile) -> Result<(), HubError> {
         self.send("the state", Method::PUT, "/v1/state", snapshot.content).await.map(drop)
     }
 }

@@ -18,7 +18,7 @@ use crate::process::{Grace, Program, Stops};
 use crate::progress::Reporter;
 use crate::redact::Redactor;
 use crate::setup::{self, Folders, Material};
-use crate::state::{Snapshot, StateUploader};
+use crate::state::{StateFile, StateUploader};
 use crate::steps::{Failure, Steps};
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
@@ -197,7 +197,7 @@ fn prepare(
         state => {
             let known = match state {
                 None => None,
-                Some(content) => Some(Snapshot::parse(content.clone()).map_err(|error| failed(&error))?),
+                Some(content) => Some(StateFile::parse(content.clone()).map_err(|error| failed(&error))?),
             };
             Some(StateUploader::start(&folders.state(), known, hub.clone()).map_err(|error| failed(&error))?)
         }

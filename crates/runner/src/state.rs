@@ -36,7 +36,7 @@ pub enum StateError {
 
 /// A complete state, as terraform wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct StateFile {
     /// Terraform's change counter within a lineage.
     pub serial: u64,
     /// The id that terraform gives to a state when it creates it.
@@ -50,14 +50,14 @@ struct Header {
     lineage: String,
 }
 
-impl Snapshot {
+impl StateFile {
     /// Parses `content` as a state.
     ///
     /// # Errors
     /// If it is not a complete state, for example because it is partially written.
     pub fn parse(content: Bytes) -> Result<Self, serde_json::Error> {
         let Header { serial, lineage } = serde_json::from_slice(&content)?;
-        Ok(Snapshot { serial, lineage, content })
+        Ok(StateFile { serial, lineage, content })
     }
 
     /// Returns the state with a serial higher than that of `delivered`.
@@ -65,7 +65,7 @@ impl Snapshot {
     /// Terraform counts from the state it read at its start. A state that changed and changed back therefore has a
     /// serial that was already used for another content. The hub accepts only higher serials, and a higher serial does
     /// not affect terraform.
-    fn after(self, delivered: Option<&Snapshot>) -> Self {
+    fn after(self, delivered: Option<&StateFile>) -> Self {
         match delivered {
             Some(delivered)
                 if delivered.lineage == self.lineage
@@ -91,7 +91,7 @@ impl Snapshot {
         content.extend_from_slice(&self.content[..digits.start]);
         content.extend_from_slice(serial.to_string().as_bytes());
         content.extend_from_slice(&self.content[digits.end..]);
-        match Snapshot::parse(content.into()) {
+        match StateFile::parse(content.into()) {
             Ok(snapshot) if snapshot.serial == serial => snapshot,
             _ => self,
         }
@@ -101,7 +101,7 @@ impl Snapshot {
 /// The destination of states: the hub, or a list in tests.
 pub trait Store: Clone + Send + Sync + 'static {
     /// Stores `snapshot`, and returns once it is durable.
-    fn put(&self, snapshot: Snapshot) -> impl Future<Output = Result<(), hub::HubError>> + Send;
+    fn put(&self, snapshot: StateFile) -> impl Future<Output = Result<(), hub::HubError>> + Send;
 }
 
 /// The progress of the uploads.
@@ -116,7 +116,7 @@ struct Delivered {
 /// Watches one state file, and uploads each state that is written to it.
 pub struct StateUploader {
     file: PathBuf,
-    newest: watch::Sender<Option<Snapshot>>,
+    newest: watch::Sender<Option<StateFile>>,
     delivered: watch::Receiver<Delivered>,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
@@ -126,7 +126,7 @@ impl StateUploader {
     ///
     /// # Errors
     /// If the directory cannot be watched.
-    pub fn start(file: &Path, known: Option<Snapshot>, store: impl Store) -> Result<Self, StateError> {
+    pub fn start(file: &Path, known: Option<StateFile>, store: impl Store) -> Result<Self, StateError> {
         let folder = FolderWatch::new(file.parent().unwrap_or(Path::new("."))).map_err(StateError::Watch)?;
         let (newest, changes) = watch::channel(known.clone());
         let first = Delivered { written: known.as_ref().map(|known| known.content.clone()), refused: None };
@@ -160,10 +160,10 @@ impl StateUploader {
     ///
     /// # Errors
     /// If the file is corrupt or the hub refuses it.
-    pub async fn settle(&self) -> Result<Option<Snapshot>, StateError> {
+    pub async fn settle(&self) -> Result<Option<StateFile>, StateError> {
         let last = match read(&self.file).map_err(StateError::Read)? {
             None => None,
-            Some(content) => Some(Snapshot::parse(content).map_err(StateError::Damaged)?),
+            Some(content) => Some(StateFile::parse(content).map_err(StateError::Damaged)?),
         };
         let Some(last) = last else { return Ok(None) };
         offer(&self.newest, last.clone());
@@ -180,7 +180,7 @@ impl StateUploader {
 }
 
 /// Queues `snapshot` for upload, unless it already is the newest.
-fn offer(newest: &watch::Sender<Option<Snapshot>>, snapshot: Snapshot) {
+fn offer(newest: &watch::Sender<Option<StateFile>>, snapshot: StateFile) {
     newest.send_if_modified(|now| {
         let changed = now.as_ref() != Some(&snapshot);
         if changed {
@@ -190,7 +190,7 @@ fn offer(newest: &watch::Sender<Option<Snapshot>>, snapshot: Snapshot) {
     });
 }
 
-async fn take_each(folder: FolderWatch, file: PathBuf, newest: watch::Sender<Option<Snapshot>>) {
+async fn take_each(folder: FolderWatch, file: PathBuf, newest: watch::Sender<Option<StateFile>>) {
     loop {
         // The kind of the event does not matter, because the file itself has the newest state.
         if let Err(error) = folder.changed(|name| Some(name.as_os_str()) == file.file_name()).await {
@@ -199,7 +199,7 @@ async fn take_each(folder: FolderWatch, file: PathBuf, newest: watch::Sender<Opt
         }
         // A file that cannot be read or parsed is still being written, and the end of the write is another event.
         if let Ok(Some(content)) = read(&file)
-            && let Ok(snapshot) = Snapshot::parse(content)
+            && let Ok(snapshot) = StateFile::parse(content)
         {
             offer(&newest, snapshot);
         }
@@ -220,8 +220,8 @@ fn read(file: &Path) -> io::Result<Option<Bytes>> {
 }
 
 async fn deliver(
-    mut changes: watch::Receiver<Option<Snapshot>>,
-    mut known: Option<Snapshot>,
+    mut changes: watch::Receiver<Option<StateFile>>,
+    mut known: Option<StateFile>,
     store: impl Store,
     done: watch::Sender<Delivered>,
 ) {
@@ -260,7 +260,7 @@ mod tests {
     /// A store that accepts one state per permit, so that a test controls when an upload ends.
     #[derive(Clone)]
     struct Shelf {
-        taken: Arc<Mutex<Vec<Snapshot>>>,
+        taken: Arc<Mutex<Vec<StateFile>>>,
         permits: Arc<Semaphore>,
     }
 
@@ -275,7 +275,7 @@ mod tests {
     }
 
     impl Store for Shelf {
-        async fn put(&self, snapshot: Snapshot) -> Result<(), hub::HubError> {
+        async fn put(&self, snapshot: StateFile) -> Result<(), hub::HubError> {
             self.permits.acquire().await.unwrap().forget();
             self.taken.lock().unwrap().push(snapshot);
             Ok(())
@@ -286,8 +286,8 @@ mod tests {
         format!(r#"{{"version": 4, "serial": {serial}, "lineage": "l", "resources": [], "check_results": "{note}"}}"#)
     }
 
-    fn snapshot(serial: u64, note: &str) -> Snapshot {
-        Snapshot::parse(content(serial, note).into()).unwrap()
+    fn snapshot(serial: u64, note: &str) -> StateFile {
+        StateFile::parse(content(serial, note).into()).unwrap()
     }
 
     async fn until(condition: impl Fn() -> bool) {
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn only_the_digits_of_the_serial_change() {
         let long = r#"{"version": 4, "serial":1, "lineage":"l","x":0.1234567890123456789012345}"#;
-        let changed = Snapshot::parse(long.into()).unwrap().with_serial(12);
+        let changed = StateFile::parse(long.into()).unwrap().with_serial(12);
         assert_eq!(changed.content, long.replace("\"serial\":1", "\"serial\":12"));
     }
 }
