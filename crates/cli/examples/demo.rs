@@ -20,7 +20,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 
-/// How long anything may take.
+/// The timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> anyhow::Result<()> {
@@ -37,7 +37,7 @@ fn main() -> anyhow::Result<()> {
     shown
 }
 
-/// Does a piece of work and says how long it took.
+/// Runs a piece of work, and prints how long it took.
 fn phase<T>(title: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     println!("==> {title}");
     let begun = Instant::now();
@@ -55,7 +55,7 @@ struct Knoll {
 impl Knoll {
     fn call(&self, words: &[&str]) -> anyhow::Result<()> {
         let mut command = Command::new(&self.program);
-        // The demo has nothing to do with any other cluster of the user's.
+        // The demo ignores the user's other clusters.
         command.args(words).env("KNOLL_DATA_DIR", &self.folder).env("KUBECONFIG", self.folder.join("kubeconfig"));
         let status = command.status().context("cannot start knoll")?;
         if !status.success() {
@@ -109,7 +109,7 @@ fn show(knoll: &Knoll, tool: &str) -> anyhow::Result<()> {
     })
 }
 
-/// The cluster of this demo, and the user at it.
+/// The cluster of this demo, and its user.
 struct Demo<'a> {
     knoll: &'a Knoll,
     client: kube::Client,
@@ -137,7 +137,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Follows the Run of that number until its plan waits, approves it, and follows it to its end.
+    /// Follows the Run of this number to its review, approves it, and follows it to its end.
     async fn reviewed(&self, stack: &str, number: u32) -> anyhow::Result<()> {
         let named = move |stack: Option<&Stack>| {
             stack.is_some_and(|stack| stack.status.as_ref().is_some_and(|status| status.runs >= number))
@@ -154,7 +154,7 @@ impl Demo<'_> {
         follow(&runs, &run, &mut seen).await
     }
 
-    /// Waits until the Stack is Ready with that many Runs, and prints its outputs.
+    /// Waits until the Stack is Ready after this many Runs, and prints its outputs.
     async fn ready(&self, name: &str, runs: u32) -> anyhow::Result<()> {
         let is_ready = move |stack: Option<&Stack>| {
             let status = stack.and_then(|stack| stack.status.as_ref());
@@ -175,14 +175,14 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     serde_saphyr::from_str(&text).with_context(|| format!("{} is not what it should be", path.display()))
 }
 
-/// What was printed of a Run.
+/// What was already printed of a Run.
 #[derive(Default)]
 struct Seen {
     phase: Option<RunPhase>,
     steps: Vec<(StepName, Option<jiff::Timestamp>)>,
 }
 
-/// Prints each phase and each step as it ends, until the Run waits for a decision or has ended.
+/// Prints each phase and each finished step, until the Run is in review or finished.
 async fn follow(runs: &Api<Run>, name: &str, seen: &mut Seen) -> anyhow::Result<()> {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut stream = Box::pin(watcher(runs.clone(), config).applied_objects());

@@ -1,4 +1,4 @@
-//! `cargo xtask generate`: the files under `deploy`, which are made from the code.
+//! `cargo xtask generate`: writes the files under `deploy`.
 
 use std::{
     fs, io,
@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use knoll_deploy::File;
 use similar::TextDiff;
 
-/// Writes the generated files, or with `--check` only compares them and fails when one is stale.
+/// Writes the generated files. With `--check`, only compares them, and fails if one is stale.
 fn main() -> anyhow::Result<()> {
     let check = std::env::args().skip(1).any(|word| word == "--check");
     let folder = root()?.join("deploy");
@@ -52,7 +52,7 @@ fn compare(folder: &Path, files: &[File], stray: &[String]) -> anyhow::Result<()
     Ok(())
 }
 
-/// YAML files that nothing makes any more.
+/// YAML files that are no longer generated.
 fn stray(folder: &Path, files: &[File]) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -86,7 +86,7 @@ fn read(path: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// The folder of the repository, which holds the folder of this crate.
+/// The root directory of the repository.
 fn root() -> anyhow::Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).map(Path::to_owned).context("this crate lies in the repository")

@@ -27,7 +27,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// A way to the API server. After so many writes there is no answer any more.
+/// A proxy to the API server that stops responding after a number of writes.
 struct Way {
     client: Client,
     last: usize,
@@ -36,7 +36,7 @@ struct Way {
 }
 
 impl Way {
-    /// Serves it; the kubeconfig of whoever takes it.
+    /// Serves the proxy, and returns a kubeconfig for it.
     async fn open(home: &Home, client: &Client, namespace: &str, last: usize) -> (PathBuf, CancellationToken) {
         let cut = CancellationToken::new();
         let way = Way { client: client.clone(), last, writes: AtomicUsize::new(0), cut: cut.clone() };
@@ -73,13 +73,13 @@ async fn pass(State(way): State<Arc<Way>>, request: Request) -> Response {
     answer.map(axum::body::Body::new)
 }
 
-/// `knoll operator` as a process of its own. It is killed when it is dropped.
+/// `knoll operator` in its own process. It is killed on drop.
 struct Operator(Child);
 
 impl Operator {
     fn start(home: &Home, kubeconfig: &str, namespace: &str) -> Self {
         let words = ["operator", "--kubeconfig", kubeconfig, "--namespace", namespace, "--lease-namespace", namespace];
-        // Who comes back as the same is let in at once, as a container that is started again in its pod.
+        // The same identity acquires the Lease at once, like a restarted container in its pod.
         let own = ["--identity", "one", "--hub-url", "https://127.0.0.1:1"];
         let ports = ["--hub-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
         let mut command = home.command(&[&words[..], &own, &ports].concat());
@@ -89,13 +89,13 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        // SIGKILL, on this system.
+        // On this platform `kill` sends SIGKILL.
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 }
 
-/// How often each ConfigMap of the Atom was made and deleted.
+/// How often each ConfigMap of the Atom was created and deleted.
 type Counts = Arc<Mutex<BTreeMap<String, (u32, u32)>>>;
 
 async fn count(maps: Api<ConfigMap>, counts: Counts) {
@@ -111,7 +111,7 @@ async fn count(maps: Api<ConfigMap>, counts: Counts) {
     }
 }
 
-/// The files of three versions: a first one, one that prunes and replaces, and one that has to be undone.
+/// The files of three versions: a first one, one that prunes and replaces, and one that has to be rolled back.
 fn write_versions(home: &Home) {
     let map = |name: &str, value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": value}});
     let fixed = |value: &str| {
@@ -133,8 +133,8 @@ fn write_versions(home: &Home) {
     }
 }
 
-/// Lives the life of an Atom, as a person does with `knoll`, while the operator is killed after its write number `last`;
-/// whether it came to that.
+/// Runs the life of an Atom with `knoll`, while the operator is killed after write number `last`. Returns whether it
+/// reached that write.
 async fn check(home: &Home, client: &Client, last: usize) -> bool {
     let name = format!("after-{last}");
     let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
@@ -194,7 +194,7 @@ async fn an_operator_killed_after_any_write_of_an_atom_is_followed_to_the_same_e
         let definitions = Api::all(client.clone());
         await_condition(definitions, manifest.name(), conditions::is_crd_established()).await.unwrap();
     }
-    // Four lives at a time, until one comes to its end undisturbed; each write has its turn, or with less patience some.
+    // Four lives at a time, until one ends without a kill. Each write is tested, or without `--thorough` some of them.
     let step = if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 1 } else { 3 };
     for first in (1..).step_by(4 * step) {
         assert!(first < 200, "an Atom's life takes no more writes than that");

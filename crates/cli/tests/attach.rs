@@ -1,4 +1,4 @@
-//! Runs in a real terminal: prompts, keys, sizes, leaving and coming back.
+//! Runs in a real terminal: prompts, keys, sizes, detaching and attaching.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod knoll;
@@ -35,7 +35,7 @@ fn the_console_answers_and_the_shell_has_the_size_of_the_terminal() {
     terminal.sees("> ");
     terminal.types("6 * 7\n");
     terminal.sees("42");
-    // Ctrl-D leaves the console.
+    // Ctrl-D ends the console.
     terminal.types("\x04");
     assert_eq!(terminal.ends().code(), Some(0));
 
@@ -43,11 +43,11 @@ fn the_console_answers_and_the_shell_has_the_size_of_the_terminal() {
     terminal.types("stty size\n");
     terminal.sees("30 90");
     terminal.resize(40, 120);
-    // The new size takes a moment to travel; the shell says when it has it.
+    // The shell reports the new size when it has arrived.
     terminal.types("until stty size | grep -q '40 120'; do :; done; echo resized to $(stty size)\n");
     terminal.sees("resized to 40 120");
-    // Ctrl-C is a key for the shell: it ends what runs there, and not the run.
-    // What says that it is there has the terminal already, and the shell no longer.
+    // Ctrl-C goes to the shell and ends its child, not the run.
+    // The child prints only once it has the terminal.
     terminal.types("sh -c 'echo wait; exec sleep 600'\n");
     terminal.prints("wait\r");
     terminal.types("\x03");
@@ -84,7 +84,7 @@ fn ctrl_c_twice_stops_hard() {
     terminal.sees("not yet");
     terminal.types("\x03");
     terminal.sees("stopping hard");
-    // What SIGTERM ends, ends as a shell says it.
+    // A process ended by SIGTERM has the exit code 143.
     assert_eq!(terminal.ends().code(), Some(143));
     let run = home.until_run("the run ends", |run| run["status"]["finishedAt"].is_string());
     assert_eq!(run["status"]["phase"], "Cancelled", "{run:#}");
@@ -103,14 +103,14 @@ fn a_closed_terminal_leaves_the_run_and_attach_comes_back() {
     let name = run["metadata"]["name"].as_str().unwrap();
 
     let mut terminal = Terminal::run(&home, &["attach", name], 24, 100);
-    // What was printed before is there again, and the rest follows.
+    // Earlier output is printed again, and the rest follows.
     terminal.prints("Initializing the backend");
     terminal.prints("begun");
     gate.open(&home);
     terminal.sees("Apply complete!");
     assert_eq!(terminal.ends().code(), Some(0));
     assert_eq!(terminal.printed.matches("Executing:").count(), 1, "{}", terminal.printed);
-    // A run that has ended shows its output too.
+    // A finished run shows its output too.
     let mut terminal = Terminal::run(&home, &["attach", name], 24, 100);
     terminal.sees("Apply complete!");
     assert_eq!(terminal.ends().code(), Some(0));
@@ -143,7 +143,7 @@ fn a_lost_connection_comes_back() {
     gate.open(&home);
     terminal.sees("Apply complete!");
     assert_eq!(terminal.ends().code(), Some(0));
-    // Whole lines, wherever it was cut.
+    // Lines are complete wherever the connection was cut.
     let says = |words: &str| format!("\u{1b}[1mterraform_data.slow (local-exec):\u{1b}[0m \u{1b}[0m{words}");
     for line in [says("Executing:"), says("begun"), says("passed"), "\nApply complete!".to_owned()] {
         assert_eq!(terminal.printed.matches(&line).count(), 1, "{line:?} in {:?}", terminal.printed);

@@ -1,4 +1,4 @@
-//! The files of a module on their way to the cluster, and the lock file on its way back.
+//! The upload of a module's files, and the download of the lock file.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod knoll;
@@ -15,7 +15,7 @@ fn local_modules_beside_the_folder_and_variable_files_travel_along() {
     home.write("terraform.tfstate", "not a state at all");
     home.ok(&["apply", "-auto-approve", "-var-file=../env/prod.tfvars"]);
     assert_eq!(home.ok(&["output", "-raw", "word"]), "prod!");
-    // A plan made there is applied there: the state's place is the same in both pods.
+    // The plan of one pod is applied in another, because the path of the state is the same.
     home.write("../env/prod.tfvars", "word = \"changed\"\n");
     home.ok(&["apply", "--approval", "manual", "-var-file=../env/prod.tfvars", "--detach"]);
     let run = home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
@@ -39,7 +39,7 @@ fn the_same_files_are_uploaded_once() {
     home.write(".terraformignore", "*.md\n");
     let (first, digest_of_first) = (sent(&["validate"]), digest());
     assert!(first > 3 << 20, "{first} bytes were sent");
-    // Nothing of what is ignored counts, and nothing of what is there is sent again.
+    // Ignored files do not count, and stored files are not uploaded again.
     home.write("notes.md", "changed");
     let again = sent(&["validate"]);
     assert!(again < 64 << 10, "{again} bytes were sent");
@@ -49,7 +49,7 @@ fn the_same_files_are_uploaded_once() {
     assert_ne!(digest(), digest_of_first);
 }
 
-/// Bytes that no archive makes smaller.
+/// Incompressible bytes.
 fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let words = std::iter::repeat_with(move || {

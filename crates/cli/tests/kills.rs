@@ -1,5 +1,5 @@
-//! Whatever is killed while terraform applies: the run says what happened, the next one starts by itself, and the state
-//! has every resource that terraform had recorded.
+//! Kills a process during an apply. The run reports what happened, the next run starts by itself, and the state has
+//! every resource that terraform had recorded.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod world;
@@ -16,7 +16,7 @@ use kube::api::DeleteParams;
 use serde_json::json;
 use world::{Place, WAIT, World, a_moment, inline, often, processes, reason, with_module, within};
 
-/// `a` is there at once, `b` takes its time.
+/// Resource `a` is created at once, `b` takes long.
 const SLOW: &str = r#"
 resource "terraform_data" "a" { input = "kept" }
 resource "terraform_data" "b" {
@@ -24,12 +24,12 @@ resource "terraform_data" "b" {
   provisioner "local-exec" { command = "exec sleep 600" }
 }
 "#;
-/// The same, where `b` takes no time.
+/// The same with a fast `b`.
 const QUICK: &str = "resource \"terraform_data\" \"a\" { input = \"kept\" }\nresource \"terraform_data\" \"b\" {}\n";
-/// How soon the next run has ended, on a machine that has other things to do.
+/// The deadline for the next run, on a busy machine.
 const RECOVERED: Duration = Duration::from_secs(60);
 
-/// Starts a run that hangs once `a` is recorded, lets another one wait behind it, and kills.
+/// Starts a run that hangs once `a` is recorded, queues another one, and kills.
 async fn killed(place: &Place, kill: impl AsyncFnOnce(&Pod)) -> RunStatus {
     place.apply("victim", SLOW).await;
     place.recorded("w", "a").await;
@@ -38,7 +38,7 @@ async fn killed(place: &Place, kill: impl AsyncFnOnce(&Pod)) -> RunStatus {
     place.ended("victim").await
 }
 
-/// What holds after every kill.
+/// The assertions after every kill.
 async fn recovered(place: &Place) {
     let next = place.succeeded("next").await;
     let plan = next.plan.unwrap();
@@ -52,7 +52,7 @@ async fn recovered(place: &Place) {
 
 async fn check(world: &World, name: &str, kill: impl AsyncFn(&Place, &Pod), expect: (RunPhase, &str), says: &str) {
     let (kill, world) = (&kill, &world);
-    // All of them at the same time.
+    // All of them concurrently.
     join_all((0..often(1, 5)).map(|round| async move {
         let place = world.place(&format!("{name}-{round}")).await;
         let mut killed_at = Instant::now();
@@ -108,11 +108,11 @@ async fn a_process_that_is_killed_fails_its_run_and_nothing_else() {
     check(&world, "everything", everything, (RunPhase::Failed, "RunnerLost"), "").await;
 }
 
-/// A control group with little memory, for where containers have none of their own.
+/// A control group with little memory, for containers without one.
 struct LittleMemory(PathBuf);
 
 impl LittleMemory {
-    /// Only root can make one, and only the older kind is made in this way.
+    /// Creating it needs root and version 1 of control groups.
     fn new() -> Option<Self> {
         let groups = Path::new("/sys/fs/cgroup/memory");
         let own = groups.join(format!("knoll-test-{}", std::process::id()));
@@ -121,7 +121,7 @@ impl LittleMemory {
         Some(LittleMemory(own))
     }
 
-    /// Puts the runner, and all that it starts from then on, into it.
+    /// Moves the runner and its future children into the group.
     fn script(&self) -> String {
         format!("echo $PPID > {0}/tasks && echo $$ > {0}/tasks", self.0.display())
     }
@@ -137,7 +137,7 @@ impl Drop for LittleMemory {
 async fn what_is_killed_for_want_of_memory_is_named() {
     let world = World::start().await;
     let place = world.place("memory").await;
-    // Terraform asks for much. On a node with containers, their limit is what it meets.
+    // Terraform allocates much memory. On a node with containers, it reaches their limit.
     let hungry = r#"
 locals { much = [for n in setproduct(range(1000), range(1000)) : "${n[0]} ${n[1]} and more, so that it does not fit"] }
 output "much" { value = length(join("", local.much)) }
@@ -165,7 +165,7 @@ output "much" { value = length(join("", local.much)) }
     place.succeeded("next").await;
 }
 
-/// Where a run is when everything but its pod is killed.
+/// The point at which everything except the run's pod is killed.
 #[derive(Clone, Copy, Debug)]
 enum At {
     Created,
@@ -182,7 +182,7 @@ async fn killed_at_any_phase_the_cluster_comes_back_and_every_run_ends_as_it_sho
     let mut world = World::start().await;
     for at in [At::Created, At::Starting, At::Init, At::Apply, At::Review, At::Approved, At::Ended] {
         let place = world.place(&format!("at-{}", format!("{at:?}").to_lowercase())).await;
-        // Before it ends, it waits where it is to be killed; a run that is reviewed or has ended waits nowhere.
+        // Before its end the run waits to be killed. A run that is in review or finished does not wait.
         let waits = if matches!(at, At::Apply) { WAIT } else { "true" };
         let module = format!(
             "resource \"terraform_data\" \"a\" {{ input = \"kept\" }}\nresource \"terraform_data\" \"b\" {{\n  depends_on = [terraform_data.a]\n  provisioner \"local-exec\" {{ command = \"{waits}\" }}\n}}\n"
@@ -239,7 +239,7 @@ async fn many_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
         )
     };
     let modules: Vec<String> = names.iter().map(|name| module(name)).collect();
-    // All of them are there before the first of them can begin, so that their order is known.
+    // All runs exist before the first one can start, so that their order is known.
     place
         .run(
             "first",
@@ -255,7 +255,7 @@ async fn many_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
     assert_eq!(place.status("w").await.active.as_deref(), Some("first"), "the plan must not wait for the others");
     place.release("first").await;
     let ends = join_all(names.iter().map(|name| place.succeeded(name))).await;
-    // They began in the order in which they were created, and none before the one before it had ended.
+    // They started in the order of their creation, each after the end of the previous one.
     let runs = kube::Api::<knoll_api::Run>::list(&place.api(), &Default::default()).await.unwrap();
     let mut order: Vec<_> = runs.items.iter().filter(|run| names.contains(&run.name_any())).collect();
     order.sort_by_key(|run| (run.metadata.creation_timestamp.clone().map(|time| time.0), run.metadata.name.clone()));

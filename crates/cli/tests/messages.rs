@@ -1,4 +1,4 @@
-//! What a user reads: the help, the tables, and every error that a user can cause.
+//! The texts that a user reads: the help, the tables, and every error that a user can cause.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod knoll;
@@ -13,7 +13,7 @@ use knoll::snapshot::{check, narrow, settled};
 use knoll::terminal::Terminal;
 use serde_json::{Value, json};
 
-/// Calls commands one after the other, and writes down what they say.
+/// Calls commands in sequence, and records their output.
 struct Session<'a> {
     home: &'a Home,
     text: String,
@@ -36,7 +36,7 @@ impl<'a> Session<'a> {
         self.told(&format!("{env}knoll {}", words.join(" ")), command.output().unwrap());
     }
 
-    /// Calls a command, and does something while it goes on.
+    /// Calls a command, and runs a function during it.
     fn call_while(&mut self, words: &[&str], meanwhile: impl FnOnce()) {
         let mut command = self.home.command_in(&self.home.module(), words);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -44,7 +44,7 @@ impl<'a> Session<'a> {
         self.told(&format!("knoll {}", words.join(" ")), child.wait_with_output().unwrap());
     }
 
-    /// Calls a command whose standard input is a folder, and so cannot be read.
+    /// Calls a command whose standard input is a directory, which cannot be read.
     fn call_unreadable(&mut self, words: &str) {
         let split: Vec<&str> = words.split_whitespace().collect();
         let input = std::fs::File::open(self.home.module()).unwrap();
@@ -52,7 +52,7 @@ impl<'a> Session<'a> {
         self.told(&format!("knoll {words} <."), output);
     }
 
-    /// Calls a command in a terminal, and answers its question.
+    /// Calls a command in a terminal, and answers its prompt.
     fn answer(&mut self, words: &str, question: &str, answer: &str) {
         let split: Vec<&str> = words.split_whitespace().collect();
         let mut terminal = Terminal::run(self.home, &split, 60, 200);
@@ -63,13 +63,13 @@ impl<'a> Session<'a> {
         self.write(&format!("knoll {words}"), &format!("{}\n", terminal.screen().trim()), code);
     }
 
-    /// Writes down only the error: what comes before it depends on how fast the machine is.
+    /// Records only the error, because the output before it depends on timing.
     fn fails(&mut self, words: &[&str], meanwhile: impl FnOnce(&mut ChildStdout)) {
         let mut command = self.home.command(words);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
         meanwhile(&mut stdout);
-        // Nobody who writes should have to wait.
+        // A snapshot update needs no waiting.
         std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
         let mut output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
@@ -88,14 +88,14 @@ impl<'a> Session<'a> {
         let _ = writeln!(self.text, "$ {call}\n{said}{end}");
     }
 
-    /// The help of a command, and of all commands below it.
+    /// The help of a command and of all its subcommands.
     fn help(&mut self, command: &str) {
         let words = format!("{command} --help");
         self.call(words.trim());
         let text = self.home.ok(&words.split_whitespace().collect::<Vec<_>>());
         let list = text.split("Commands:\n").nth(1).unwrap_or_default();
         for line in list.lines().take_while(|line| !line.is_empty()) {
-            // What goes on from the line above stands further to the right.
+            // Continuation lines are indented further.
             if let Some(name) = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')) {
                 self.help(format!("{command} {}", name.split(' ').next().unwrap_or_default()).trim());
             }
@@ -202,7 +202,7 @@ fn what_is_in_the_way_is_said() {
     std::fs::create_dir(data.join("knoll.pid")).unwrap();
     session.call("up");
     std::fs::remove_dir(data.join("knoll.pid")).unwrap();
-    // A process that has the folder, and has not said who it is, is nobody, or does not stop.
+    // A process holds the lock without a pid, with an unknown pid, or does not stop.
     let held = std::fs::File::create(data.join("knoll.pid")).unwrap();
     held.lock().unwrap();
     session.call("up");
@@ -229,7 +229,7 @@ fn what_is_in_the_way_is_said() {
     session.check("errors-in-the-way");
 }
 
-/// A server that says it is a Kubernetes of long ago, and has nothing.
+/// A server that claims to be an old Kubernetes, and has no objects.
 fn old_cluster() -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -254,7 +254,7 @@ fn old_cluster() -> std::net::SocketAddr {
             let body = body.to_string();
             let head = format!("content-type: application/json\r\nconnection: close\r\ncontent-length: {}", body.len());
             write!(stream, "HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}").unwrap();
-            // What the client has not sent yet must not cut it off from the answer.
+            // Unread request bytes must not cut off the response.
             stream.shutdown(std::net::Shutdown::Write).unwrap();
             let _ = std::io::copy(&mut stream, &mut std::io::sink());
         }
@@ -276,7 +276,7 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call("workspace delete gone --yes");
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", "false")]);
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", "echo tool: [ >")]);
-    // Somebody else changes it in the meantime.
+    // A concurrent change by another user.
     let patch = r#"patch workspace net --type merge --patch '{"spec":{"stateHistory":7}}'"#;
     let kubeconfig = home.kubeconfig();
     let meanwhile = format!("kubectl --kubeconfig {} {patch} >/dev/null; sed -i s/10/20/", kubeconfig.display());
@@ -368,7 +368,7 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call_with(&home.module(), &["sh", "-c", "true"], &[("TF_VAR_secret", "x")]);
     std::os::unix::fs::symlink("/etc/hosts", home.module().join("hosts")).unwrap();
     session.call("sh -c true");
-    // More than fits, and nothing that can be packed.
+    // More than fits, and incompressible.
     let mut noise = std::fs::File::open("/dev/urandom").unwrap().take(51 << 20);
     std::io::copy(&mut noise, &mut std::fs::File::create(home.module().join("image.bin")).unwrap()).unwrap();
     session.call("plan");
@@ -402,7 +402,7 @@ fn what_is_wrong_with_a_run_is_said() {
     session.call("plan");
     home.settings(&serde_json::json!({"tool": "terraform", "version": null}));
     home.ok(&["apply", "-auto-approve", "-var", "word=three"]);
-    // Somebody has written into the state by hand.
+    // The state was edited by hand.
     let state = home.kubectl(&["get", "secret", "-l", "knoll.dev/content=state", "-o", "name"], None);
     for name in state.lines() {
         home.kubectl(&["patch", name, "--type=merge", "--patch", r#"{"stringData": {"content": "damaged"}}"#], None);
@@ -439,7 +439,7 @@ fn what_happens_meanwhile_is_said() {
         home.kubectl(&["delete", "run", &run], None);
     };
     session.call_while(&["sh", "-c", "sleep 100"], delete);
-    // By force, it goes while it is at work.
+    // A forced deletion while the run is active.
     let force = || {
         let run = name(home.until_run("it runs", begun));
         home.kubectl(&["patch", "run", &run, "--type=merge", "--patch", r#"{"metadata": {"finalizers": null}}"#], None);
@@ -462,7 +462,7 @@ fn what_happens_meanwhile_is_said() {
         home.kubectl(&["delete", "stack", "waits"], None);
     });
 
-    // A pod that waits for a Secret is never ready.
+    // A pod that waits for a Secret never becomes ready.
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "slow"}, "spec": {"containers": [
         {"name": "main", "image": "none", "command": ["true"], "envFrom": [{"secretRef": {"name": "none"}}]}]}});
     home.write("slow/pod.json", &pod.to_string());
@@ -504,7 +504,7 @@ fn who_may_not_is_told_so() {
     ];
     call(&mut session, token.trim(), "new", &all);
     home.kubectl(&["create", "rolebinding", "new", "--clusterrole=knoll-viewer", "--serviceaccount=default:new"], None);
-    // What there is to be changed.
+    // The objects to change.
     home.create(&json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": "s"},
         "spec": {"suspend": true, "source": {"inline": {"main.tf": ""}}}}));
     home.ok(&["atom", "apply", "web", "-f", "web", "--wait"]);
@@ -526,7 +526,7 @@ fn who_may_not_is_told_so() {
         &["workspace", "edit", "net", "--kubeconfig", "viewer.yaml"],
         &[("EDITOR", "sed -i s/10/20/")],
     );
-    // Somebody whose role was made by hand, and lacks a part.
+    // A user with an incomplete custom role.
     home.kubectl(&["create", "serviceaccount", "half"], None);
     let rules = json!([
         {"apiGroups": ["knoll.dev"], "resources": ["runs", "atoms", "workspaces"], "verbs": ["get", "list", "watch"]},
@@ -539,7 +539,7 @@ fn who_may_not_is_told_so() {
     #[rustfmt::skip]
     let calls = [&logs, "state push state.json", "atom apply web -f web", "atom apply new -f web", "atom history web", "atom rollback web", "atom rollback web web-1"];
     call(&mut session, token.trim(), "half", &calls);
-    // A cluster without Knoll. What the operator has to let go goes first.
+    // A cluster without Knoll. Objects with finalizers are deleted first.
     home.kubectl(&["delete", "stacks,atoms,runs", "--all", "--timeout=60s"], None);
     home.kubectl(&["delete", "crd", "--all", "--wait=false"], None);
     home.kubectl(&["wait", "--for=delete", "crd", "--all", "--timeout=60s"], None);

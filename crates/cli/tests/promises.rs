@@ -1,5 +1,5 @@
-//! What a run promises: nothing secret leaves it, bad input is told where the user looks and changes nothing, its files,
-//! its log and earlier states are kept.
+//! The promises of a run: no secret leaves it, invalid input is reported and changes nothing, and its files, log and
+//! earlier states are kept.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod world;
@@ -24,7 +24,7 @@ async fn secret(place: &Place, name: &str, data: &[(&str, &str)]) {
     place.api().create(&PostParams::default(), &secret).await.unwrap();
 }
 
-/// Everything that the cluster has except for Secrets, with what is packed in it, and the log of every container.
+/// Everything in the cluster except Secrets, unpacked, and the log of every container.
 async fn everything(world: &World, place: &Place) -> String {
     let kubectl = |words: &[&str]| {
         let output = Command::new("kubectl").arg("--kubeconfig").arg(world.kubeconfig()).args(words).output().unwrap();
@@ -36,7 +36,7 @@ async fn everything(world: &World, place: &Place) -> String {
     for kind in kinds.lines().filter(|kind| *kind != "secrets") {
         all += &kubectl(&["get", kind, "-A", "-o", "json", "--ignore-not-found"]);
     }
-    // The operator's own log, where it is a pod.
+    // The operator's own log, if it is a pod.
     all += &kubectl(&["logs", "-n", "knoll-system", "-l", "app.kubernetes.io/name=knoll", "--ignore-errors"]);
     for map in place.api::<ConfigMap>().list(&ListParams::default()).await.unwrap() {
         for content in map.binary_data.unwrap_or_default().into_values() {
@@ -108,7 +108,7 @@ output "closed" {
     let extra = json!({"workspace": "s", "variablesFrom": from, "hooks": hook});
     place.run("tells", with_module(module, extra.clone())).await;
     place.succeeded("tells").await;
-    // A plan that fails says why, and what it says is no secret.
+    // A failing plan says why, without secrets.
     let failing = format!(
         "{module}\nresource \"terraform_data\" \"f\" {{\n  lifecycle {{\n    precondition {{\n      condition = false\n      error_message = \"not ${{nonsensitive(var.password)}}\"\n    }}\n  }}\n}}\n"
     );
@@ -124,7 +124,7 @@ output "closed" {
     let secrets =
         ["hunter2", "MIIlinetwo", "MIIlinethree", &sha, "aHVudGVyMi12YXJpYWJsZQ", "aHVudGVyMi12YXJpYWJsZ", " x7q "];
     for secret in secrets {
-        // The Workspace of this test has one in its spec, where a user wrote it.
+        // The Workspace of this test has the value in its spec, where a user wrote it.
         let all = all.replace("\"value\": \"hunter2-region\"", "").replace("\\\"value\\\":\\\"hunter2-region\\\"", "");
         let all = all.replace("echo $POD_TOKEN $HOOK_TOKEN hunter2-region", "");
         if let Some(at) = all.find(secret) {
@@ -170,14 +170,14 @@ async fn bad_input_is_told_and_changes_nothing() {
         assert_eq!((status.phase, found.as_str()), (RunPhase::Failed, *why), "{name}: {message}");
         assert!(message.contains(says), "{name}: `{message}` does not say `{says}`");
     }
-    // A bundle that somebody made by hand, with a file outside of it.
+    // A bundle made by hand, with a file outside of it.
     let digest = evil(&place).await;
     place.run("outside", json!({"source": {"bundle": {"digest": digest}}})).await;
     let (why, message) = reason(&place.ended("outside").await);
     assert!(why == "StepFailed" && message.contains("`../evil.tf`"), "{why}: {message}");
     assert!(place.resources("w").await.is_empty(), "nothing was touched");
 
-    // A Workspace that is not there: the run says so, and goes on when it is.
+    // A missing Workspace: the run reports it, and continues once it exists.
     place.run("waits", with_module("", json!({"workspace": "later"}))).await;
     let waits =
         place.until("waits", "it says what it waits for", |status| reason(status).0 == "WorkspaceNotFound").await;
@@ -187,7 +187,7 @@ async fn bad_input_is_told_and_changes_nothing() {
     place.succeeded("waits").await;
 }
 
-/// Stores a bundle with the file `../evil.tf` as nobody's packer would.
+/// Stores a bundle with the file `../evil.tf`, which the packer would reject.
 async fn evil(place: &Place) -> String {
     let mut archive = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
@@ -220,7 +220,7 @@ async fn the_files_the_log_and_earlier_states_outlive_their_run() {
     let bundle = place.idle("w").await.bundle;
     assert!(bundle.is_some() && bundle == one.bundle, "{bundle:?} {:?}", one.bundle);
 
-    // The log is there without the pod, and each step has its own part of it.
+    // The log is available without the pod, and each step has its own range.
     place.api::<Pod>().delete("one", &DeleteParams::default()).await.unwrap();
     let logs = |words: &[&str]| {
         let output = world.call(&[&["logs", "-n", &place.namespace], words].concat());
@@ -237,7 +237,7 @@ async fn the_files_the_log_and_earlier_states_outlive_their_run() {
     let wrong = world.call(&["logs", "-n", &place.namespace, "one", "--step", "command"]);
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("its steps are setup, init, plan, apply"), "{wrong:?}");
 
-    // A second version; then the first one is pushed again, through the queue.
+    // A second version; then the first one is pushed again through the queue.
     place.apply("two", &module("two")).await;
     place.succeeded("two").await;
     let kept = knoll_storage::states::history(&place.client, &place.namespace, "w").await.unwrap();
@@ -250,7 +250,7 @@ async fn the_files_the_log_and_earlier_states_outlive_their_run() {
     let kept = knoll_storage::states::history(&place.client, &place.namespace, "w").await.unwrap();
     assert_eq!((kept.len(), kept[0].run.as_str(), kept[0].lineage == kept[1].lineage), (3, "back", true));
 
-    // A state of another lineage needs force.
+    // A state of another lineage needs `--force`.
     let foreign = json!({"version": 4, "serial": 1, "lineage": "another", "terraform_version": "1.5.0", "outputs": {"word": {"value": "foreign", "type": "string"}}, "resources": []});
     for (name, force, phase) in [("push", false, RunPhase::Failed), ("force", true, RunPhase::Succeeded)] {
         back = Run::new(name, knoll_storage::states::push("w", force));
@@ -261,7 +261,7 @@ async fn the_files_the_log_and_earlier_states_outlive_their_run() {
     }
     assert_eq!(place.idle("w").await.outputs["word"], json!("foreign"));
 
-    // Without a source, a run has the files that were applied last, whatever became of where they came from.
+    // A run without a source uses the bundle that was applied last.
     place.api::<ConfigMap>().delete("tf", &DeleteParams::default()).await.unwrap();
     place.run("again", json!({})).await;
     place.succeeded("again").await;
@@ -271,13 +271,13 @@ async fn the_files_the_log_and_earlier_states_outlive_their_run() {
     assert!(place.resources("w").await.is_empty());
 }
 
-/// Of 20 MB each, for `cargo xtask test --thorough`.
+/// 20 MB each with `cargo xtask test --thorough`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_state_and_a_large_plan_work() {
     let world = World::start().await;
     let place = world.place("large").await;
-    // Noise does not pack, so the state and the plan are large wherever they are kept: the state has the text as an input
-    // and as an output, the plan has it once and the module's files beside it.
+    // Incompressible text keeps state and plan large. The state contains the text as an input and as an output, the
+    // plan contains it once, with the module's files beside it.
     let size = often(3_000_000, 14_000_000);
     let noise = noise(size);
     let files = Files::from([
@@ -307,7 +307,7 @@ async fn a_large_state_and_a_large_plan_work() {
     assert!(!plan.changes, "{plan:?}");
 }
 
-/// Text of that many bytes that does not pack well.
+/// Text of this size that does not compress well.
 fn noise(bytes: usize) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut seed = 88_172_645_463_325_252_u64;

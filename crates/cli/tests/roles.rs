@@ -1,4 +1,4 @@
-//! Who runs does not approve, who approves does not run, and who looks does neither: with `knoll`, as people use it.
+//! Separation of roles with `knoll`: a user cannot approve, an approver cannot run, and a viewer can do neither.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod knoll;
@@ -11,10 +11,9 @@ use knoll::snapshot::{check, settled};
 use knoll::terminal::Terminal;
 use serde_json::{Value, json};
 
-/// Somebody with one role in the namespace of the home, and a kubeconfig of their own.
+/// A person with one role in the namespace of the home, and their own kubeconfig.
 struct Person<'a> {
     home: &'a Home,
-    /// The name by which the cluster knows them.
     user: String,
     kubeconfig: PathBuf,
 }
@@ -52,7 +51,7 @@ impl<'a> Person<'a> {
         self.home.ok(&self.words(words))
     }
 
-    /// What is said to somebody who may not do that.
+    /// The message for a person without the permission.
     #[track_caller]
     fn cannot(&self, words: &[&str], what: &str) {
         let output = self.call(words);
@@ -70,7 +69,7 @@ fn each_role_does_its_part_and_no_other() {
     let vic = Person::with_role(&home, "vic", Some("knoll-viewer"));
     let nobody = Person::with_role(&home, "nobody", None);
 
-    // Who runs has a terminal too, and reads the outputs.
+    // A user can use the terminal and read the outputs.
     let mut terminal = Terminal::run(&home, &uma.words(&["apply", "-auto-approve"]), 24, 100);
     terminal.sees("Apply complete!");
     assert_eq!(terminal.ends().code(), Some(0));
@@ -96,7 +95,7 @@ fn each_role_does_its_part_and_no_other() {
     let status = &home.newest_run()["status"];
     assert_eq!((&status["phase"], &status["decision"]["by"]), (&"Succeeded".into(), &ann.user.as_str().into()));
 
-    // All three look on; who has no role does not even that.
+    // All three roles can read; a person without a role cannot.
     for who in [&uma, &ann, &vic] {
         assert!(who.can(&["runs"]).contains(run));
         assert!(who.can(&["run", "show", run]).contains("Decision:   Approve by system:serviceaccount:"));
@@ -105,7 +104,7 @@ fn each_role_does_its_part_and_no_other() {
     }
     nobody.cannot(&["runs"], "cannot list runs: ");
     nobody.cannot(&["plan"], "cannot read workspace `net`: ");
-    // States are Secrets, which those who only look do not read.
+    // States are Secrets, which viewers and approvers cannot read.
     uma.can(&["state", "pull"]);
     ann.cannot(&["state", "pull"], "cannot read the state of workspace `net`, which is stored in Secrets: ");
     vic.cannot(&["state", "pull"], "cannot read the state of workspace `net`, which is stored in Secrets: ");
@@ -129,7 +128,7 @@ fn the_doctor_knows_what_each_role_may_do() {
     }
 }
 
-/// The cluster of `knoll up` has Knoll in it already, so only others can say this.
+/// The embedded cluster already includes Knoll, so only a real cluster gives this message.
 #[test]
 fn who_may_not_install_is_told_so_and_so_is_who_installs_twice() {
     let home = Home::with_workspace();
@@ -147,7 +146,7 @@ fn who_may_not_install_is_told_so_and_so_is_who_installs_twice() {
         text +=
             &format!("$ knoll {}\n{}[{code}]\n\n", words.join(" "), settled(&home, &String::from_utf8_lossy(&said)));
     }
-    // A node that mounts no images is named before anything changes; nothing is placed on this one.
+    // A node without image volumes is reported before anything changes. No pod is scheduled on this one.
     let node = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "knoll-old"}, "spec": {"unschedulable": true},
         "status": {"nodeInfo": {"containerRuntimeVersion": "containerd://1.6.20"}},
@@ -157,7 +156,7 @@ fn who_may_not_install_is_told_so_and_so_is_who_installs_twice() {
     home.kubectl(&["delete", "node", "knoll-old"], None);
     let said = settled(&home, &String::from_utf8_lossy(&output.stderr));
     text += &format!("$ knoll install --image-volumes\n{said}[{}]\n\n", output.status.code().unwrap());
-    // Who waits for nothing gets nothing: the first asks only for what is there, and the second not even for that.
+    // With a zero timeout: the first command only reads, and the second does not even read.
     for words in [&["install", "--timeout", "0s"][..], &["uninstall", "--keep-objects", "--timeout", "0s"]] {
         let said = settled(&home, &home.fails(words));
         let error = &said[said.find("error: ").unwrap_or_default()..];

@@ -1,4 +1,4 @@
-//! Runs from the command line: exit codes, files that travel, decisions, and what the commands about runs say.
+//! Runs from the command line: exit codes, uploads, decisions, and the commands about runs.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod knoll;
@@ -75,7 +75,7 @@ fn the_settings_of_a_workspace_are_edited() {
     assert_eq!(said(edit("sed -i s/10/20/")), (Some(0), "Changed workspace `net`\n".to_owned()));
     let history = || home.kubectl(&["get", "workspace", "net", "-o", "jsonpath={.spec.stateHistory}"], None);
     assert_eq!(history(), "20");
-    // What is no setting may change meanwhile, as the status does all the time.
+    // Other fields than the spec may change in the meantime, as the status does.
     let kubectl = format!("kubectl --kubeconfig {} --namespace {}", home.kubeconfig().display(), home.namespace());
     let meanwhile = format!("{kubectl} annotate workspace net seen=yes; sed -i s/20/30/");
     let (code, text) = said(edit(&meanwhile));
@@ -129,12 +129,12 @@ fn whoever_decides_second_is_told_who_was_first() {
     terminal.prints("already has a decision: Discard by");
 }
 
-/// How many runs in a row: six, or a hundred for `cargo xtask test --thorough`.
+/// The number of consecutive runs: six, or a hundred with `cargo xtask test --thorough`.
 fn in_a_row() -> u32 {
     if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 100 } else { 6 }
 }
 
-/// The first and the last line of each are there, and between them all.
+/// The first and the last line of each run are present, and all lines in between.
 #[test]
 fn attached_runs_in_a_row_lose_nothing() {
     let home = Home::with_tool("validate", "echo first line; seq 1 400; echo last line; exit 0");
@@ -212,7 +212,7 @@ fn manual_pages_are_written() {
 fn a_watch_prints_what_changes() {
     use std::io::{BufRead, BufReader};
     let home = Home::with_workspace();
-    /// A command that ends with the test, however that ends.
+    /// A command that is killed on drop.
     struct Command(std::process::Child);
     impl Drop for Command {
         fn drop(&mut self) {
@@ -222,7 +222,7 @@ fn a_watch_prints_what_changes() {
     }
     let mut child = Command(home.command(&["watch"]).stdout(std::process::Stdio::piped()).spawn().unwrap());
     let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
-    // The first run may be there before the watch is: the second one is not.
+    // The first run may finish before the watch starts; the second does not.
     home.ok(&["plan"]);
     home.ok(&["plan"]);
     let run = home.runs().pop().unwrap();
@@ -244,7 +244,7 @@ fn a_watch_prints_what_changes() {
     terminal.sees(&run);
     terminal.types("\x03");
     assert_eq!(terminal.ends().code(), Some(0));
-    // What was seen last stays on the screen.
+    // The last tables stay on the screen.
     assert!(terminal.screen().contains(&run), "{}", terminal.screen());
 }
 

@@ -1,4 +1,4 @@
-//! Stacks with real terraform on an embedded cluster, from the user's side.
+//! Stacks with real terraform on an embedded cluster, used through the CLI.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod knoll;
@@ -19,7 +19,7 @@ fn get(home: &Home, name: &str) -> Value {
     serde_json::from_str(&home.kubectl(&["get", "stack", name, "-o", "json"], None)).unwrap()
 }
 
-/// Waits until a Stack is as it should be.
+/// Waits until a Stack satisfies the condition.
 #[track_caller]
 fn until(home: &Home, name: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     home.until::<Stack>(&format!("the stack `{name}` is {what}"), || get(home, name), |stack| is_so(&stack["status"]))
@@ -78,7 +78,7 @@ fn a_stack_follows_its_inputs_and_goes_without_a_trace() {
     settled(&home, "demo", 5);
     assert!(home.fails(&["stack", "show", "nothing"]).contains("knoll stack list"));
 
-    // Everything that it came from is gone, and it is destroyed nevertheless.
+    // All of its inputs are deleted, and it is destroyed nevertheless.
     home.kubectl(&["delete", "configmap/module", "secret/vars"], None);
     home.kubectl(&["delete", "stack", "demo", "--timeout=60s"], None);
     let left = home.kubectl(&["get", "runs,workspaces,secrets", "-l", "knoll.dev/stack=demo", "-o", "name"], None);

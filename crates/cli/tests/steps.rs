@@ -1,4 +1,4 @@
-//! What a user asks of the steps of a run: other attempts, hooks, an early end, another tool, providers, a log to follow.
+//! The steps of a run: retries, hooks, cancellation, other tools, providers, and following the log.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod world;
@@ -24,7 +24,7 @@ async fn config_map(place: &Place, name: &str, data: &[(&str, &str)]) {
     place.api().create(&PostParams::default(), &map).await.unwrap();
 }
 
-/// Where programs are, in an image and on this machine.
+/// The search path in an image and on this machine.
 fn search_path(first: &str) -> String {
     format!("{first}:{}:/usr/local/bin:/usr/bin:/bin", std::env::var("PATH").unwrap_or_default())
 }
@@ -33,7 +33,7 @@ fn search_path(first: &str) -> String {
 async fn an_init_that_fails_twice_is_tried_three_times() {
     let world = World::start().await;
     let place = world.place("retry").await;
-    // A terraform in front of terraform, whose network is away twice.
+    // A wrapper around terraform whose network fails twice.
     let fails_twice = r#"#!/bin/sh
 PATH=${PATH#*:}
 if test "$1" = init; then
@@ -112,7 +112,7 @@ async fn a_cancelled_run_keeps_what_terraform_made_and_the_next_one_goes_on() {
     assert_eq!((status.phase, reason(&status).0.as_str()), (RunPhase::Cancelled, "Cancelled"), "{:?}", reason(&status));
     let apply = status.steps.iter().find(|step| step.name == StepName::Apply).unwrap();
     assert_eq!(apply.state, StepState::Cancelled);
-    // `b` was begun, so it is in the state as one to be made again; `a` is as it was.
+    // `b` was started, so it is tainted in the state; `a` is unchanged.
     let plan = place.succeeded("next").await.plan.unwrap();
     assert_eq!((plan.add, plan.change, plan.destroy), (0, 0, 1), "{plan:?}");
     assert_eq!(place.resources("w").await, ["terraform_data.a"]);
@@ -134,7 +134,7 @@ async fn a_deleted_run_goes_when_its_state_is_in() {
     within("`b` is being made", begun).await;
     place.apply("next", &format!("{module}}}\n")).await;
     place.api::<Run>().delete("r", &DeleteParams::default()).await.unwrap();
-    // What terraform wrote last is that `b` has failed.
+    // The last state records that `b` has failed.
     let plan = place.succeeded("next").await.plan.unwrap();
     assert_eq!((plan.add, plan.change, plan.destroy), (1, 0, 1), "{plan:?}");
     assert!(place.api::<Run>().get_opt("r").await.unwrap().is_none());
@@ -191,7 +191,7 @@ async fn tofu_runs_as_terraform_does() {
     place.run("end", json!({"workspace": "t", "operation": "destroy"})).await;
     place.succeeded("end").await;
     assert!(place.resources("t").await.is_empty());
-    // A version that is not there is named, with what to do about it.
+    // An unavailable version is reported, with what to do.
     if !world.is_given() {
         place.workspace("other", json!({"tool": "tofu", "version": "1.6.0"})).await;
         place.run("wrong", with_module(MODULE, json!({"workspace": "other"}))).await;
@@ -207,7 +207,7 @@ fn tofu() -> Option<PathBuf> {
     named.filter(|file| file.is_file()).or_else(found)
 }
 
-/// How many runs want the same provider at once.
+/// The number of concurrent runs with the same provider.
 const AT_ONCE: usize = 6;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -241,7 +241,7 @@ output "year" { value = time_static.now.year }
         let copies = std::fs::read_dir(cache.join(platform())).unwrap().count();
         assert_eq!(copies, 1, "one copy for all");
     }
-    // The next run of each Workspace has the lock file that the first one left, and finds the provider.
+    // The next run of each Workspace has the lock file of the first one, and finds the provider.
     let again: Vec<String> = names.iter().map(|name| format!("{name}-again")).collect();
     join_all(names.iter().zip(&again).map(|(name, again)| place.run(again, spec(name)))).await;
     for name in &again {
@@ -260,12 +260,12 @@ fn platform() -> String {
     format!("linux_{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" })
 }
 
-/// A folder with a real provider in the form of a mirror, in the user's cache; it is built when it is not there.
+/// A filesystem mirror with a real provider in the user's cache. The provider is built if it is missing.
 fn mirror() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))?;
     let mirror = cache.join("knoll/providers");
-    // Packed, as providers are when they are downloaded.
+    // Packed, like a downloaded provider.
     let folder = mirror.join("example.com/knoll/time");
     let package = folder.join(format!("terraform-provider-time_{VERSION}_{}.zip", platform()));
     if !package.is_file() {
@@ -277,7 +277,7 @@ fn mirror() -> Option<PathBuf> {
             return None;
         }
         std::fs::create_dir_all(&folder).unwrap();
-        // Whole or not at all, also when another test program does the same.
+        // Written atomically, because another test program may do the same.
         let new = package.with_extension(std::process::id().to_string());
         let mut zip = zip::ZipWriter::new(std::fs::File::create(&new).unwrap());
         let options = zip::write::SimpleFileOptions::default().unix_permissions(0o755);

@@ -1,4 +1,4 @@
-//! `knoll up | status | down` as a user calls them, and what of a Run survives the end of the cluster.
+//! `knoll up | status | down`, and how Runs survive the end of the cluster.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::Write;
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A data folder, and the cluster in it while there is one.
+/// A data directory, and the cluster in it.
 struct Knoll {
     folder: TempDir,
 }
@@ -98,8 +98,8 @@ fn run(name: &str, source: &str) -> String {
 
 const WORKSPACE: &str = "apiVersion: knoll.dev/v1alpha1\nkind: Workspace\nmetadata: {name: w}\nspec: {}\n";
 
-/// `perf record` starts programs like that, and a runner that never hears of a terminal's size waits for its client in
-/// vain.
+/// `perf record` starts programs with blocked signals. A runner that never receives SIGWINCH would wait for its client
+/// forever.
 #[cfg(target_os = "linux")]
 #[test]
 fn signals_that_are_blocked_where_it_is_started_reach_the_cluster() {
@@ -164,7 +164,7 @@ fn killed_in_the_middle_of_a_run_the_cluster_comes_back_and_the_run_delivers() {
     knoll.kubectl("create -f -", &run("long", &format!("{{inline: {{main.tf: {module:?}}}}}")));
     knoll.kubectl("wait secret/knoll-state-w --for=create --timeout=60s", "");
     kill(Pid::from_raw(knoll.pid()), Signal::SIGKILL).unwrap();
-    // The system takes a moment to end a process: the folder is free when it has.
+    // The lock on the directory is released when the kernel has ended the process.
     let deadline = Instant::now() + Duration::from_secs(20);
     while knoll.call(&["status"]).status.success() {
         assert!(Instant::now() < deadline, "a killed cluster must look like one");

@@ -1,4 +1,4 @@
-//! Atoms, by the user's commands: good updates, bad ones, and what is there afterwards.
+//! Atoms through the CLI: successful and failing updates, and their results.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const IMAGE: &str = "knoll/box:1";
 
-/// A folder with the objects of one version.
+/// A directory with the objects of one version.
 struct Folder {
     _home: tempfile::TempDir,
     path: PathBuf,
@@ -30,14 +30,14 @@ fn config_map(name: &str, value: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{k: \"{value}\"}}\n")
 }
 
-/// A ConfigMap that says itself that it will never be ready.
+/// A ConfigMap that never becomes ready.
 const HOPELESS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: h, annotations: {knoll.dev/ready-when: self.data.k}}\ndata: {k: a}\n";
 
 fn secret(name: &str) -> String {
     format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\nstringData: {{k: v}}\n")
 }
 
-/// A Deployment of one pod that runs a command.
+/// A Deployment with one pod that runs a command.
 fn deployment(image: &str, command: &str, extra: &str) -> String {
     format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  selector: {{matchLabels: {{app: web}}}}\n{extra}  template:\n    metadata: {{labels: {{app: web}}}}\n    spec:\n      terminationGracePeriodSeconds: 0\n      containers:\n        - {{name: web, image: \"{image}\", command: [sh, -c, \"{command}\"]}}\n"
@@ -53,7 +53,8 @@ fn job(name: &str, command: &str) -> String {
     )
 }
 
-/// Applies the objects as the next version of the Atom `web`, waits for its end, and returns the exit code.
+/// Applies the objects as the next version of the Atom `web`, waits for the end of the update, and returns the exit
+/// code.
 #[track_caller]
 fn apply(namespace: &Namespace, objects: &[&str], flags: &[&str]) -> Option<i32> {
     let folder = folder(objects);
@@ -106,7 +107,7 @@ async fn versions_come_and_go_by_the_users_commands() {
     assert_eq!(namespace.knoll(&["atom", "diff", "-f", &path]).code, Some(0));
     assert!(!is_there(&namespace, "cm/old"));
 
-    // A pruned object is back after going back.
+    // A pruned object is restored by a rollback.
     assert_eq!(namespace.knoll(&["atom", "rollback", "web", "--wait"]).code, Some(0));
     assert_eq!(status(&namespace).await.current_version, Some(first.clone()));
     assert_eq!((get(&namespace, "cm/a", ".data.k"), is_there(&namespace, "cm/old")), ("1".to_owned(), true));
@@ -136,13 +137,13 @@ async fn an_update_that_may_not_prune_is_undone_and_what_was_pruned_is_back() {
         ("1".to_owned(), "1".to_owned())
     );
     assert_ne!(get(&namespace, "cm/old", ".metadata.uid"), uid, "it was pruned, and made anew");
-    // What the account may not write is refused before anything is written.
+    // A missing permission of the account is reported before anything is written.
     let claim = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: s}\n";
     assert_eq!(apply(&namespace, &[&a2, claim], &as_deployer), Some(1));
     let failure = status(&namespace).await.failure.unwrap();
     assert!(failure.reason == "Forbidden" && failure.message.contains("serviceaccounts"), "{}", failure.message);
     assert_eq!(get(&namespace, "cm/a", ".data.k"), "1");
-    // Without an account nothing outside of the namespace is touched.
+    // Without an account, nothing outside of the namespace is changed.
     let elsewhere = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: default}\n";
     let folder = folder(&[elsewhere]);
     let words = ["atom", "apply", "out", "-f", folder.path.to_str().unwrap(), "--wait"];
@@ -158,13 +159,13 @@ fn spec(namespace: &Namespace, object: &str) -> String {
 #[tokio::test]
 async fn workloads_that_do_not_come_up_are_undone_to_the_byte() {
     if !World::get().is_real() {
-        // Needs controllers of workloads.
+        // Needs the workload controllers.
         return;
     }
     let namespace = World::get().namespace().await;
     let good = deployment(IMAGE, "sleep 3600", "  replicas: 1\n");
     let settings = config_map("settings", "1");
-    // A first version that is bad leaves nothing behind.
+    // A failing first version leaves nothing behind.
     let crash = deployment(IMAGE, "echo no database; exit 3", "  progressDeadlineSeconds: 600\n");
     assert_eq!(apply(&namespace, &[&crash, SERVICE, &settings], &["--deadline", "10s"]), Some(1));
     let failed = status(&namespace).await;
@@ -182,7 +183,7 @@ async fn workloads_that_do_not_come_up_are_undone_to_the_byte() {
     let specs = || ["deployment/web", "service/web"].map(|object| spec(&namespace, object));
     let before = specs();
 
-    // A bad image: by the deadline, and what the pod says is told.
+    // A bad image fails at the deadline, and the failure includes the pod's reason.
     let bad = deployment("knoll/none:1", "sleep 3600", "  replicas: 1\n  minReadySeconds: 1\n");
     let other = SERVICE.replace("port: 80", "port: 81");
     assert_eq!(apply(&namespace, &[&bad, &other, &config_map("settings", "2")], &["--deadline", "8s"]), Some(1));
@@ -199,7 +200,7 @@ async fn workloads_that_do_not_come_up_are_undone_to_the_byte() {
         ("1".to_owned(), true)
     );
 
-    // The same by the Deployment's own word, long before the deadline.
+    // The Deployment's own condition ends the update long before the deadline.
     let early = deployment("knoll/none:1", "sleep 3600", "  replicas: 1\n  progressDeadlineSeconds: 3\n");
     assert_eq!(apply(&namespace, &[&early, &other], &["--deadline", "10m"]), Some(1));
     let failure = status(&namespace).await.failure.unwrap();
@@ -207,7 +208,7 @@ async fn workloads_that_do_not_come_up_are_undone_to_the_byte() {
     assert!(failure.message.contains("ProgressDeadlineExceeded"), "{}", failure.message);
     assert_eq!(specs(), before);
 
-    // A Job that fails is the end of an update at once, and the one that it replaced is made anew.
+    // A failing Job ends the update at once, and the Job that it replaced is created again.
     let job_before = get(&namespace, "job/migrate", ".spec.template.spec.containers[0].command");
     assert_eq!(apply(&namespace, &[&good, SERVICE, &settings, &job("migrate", "exit 4")], &[]), Some(1));
     let failure = status(&namespace).await.failure.unwrap();
@@ -234,7 +235,7 @@ async fn what_others_do_to_workloads_is_left_alone_or_named() {
     assert_eq!(apply(&namespace, &[&bad], &["--deadline", "6s"]), Some(1));
     assert_eq!(get(&namespace, "deployment/web", ".spec.replicas"), "2");
 
-    // Another manager's field is a conflict that names it.
+    // A field of another manager is a conflict that names the manager.
     let tuned = ["patch", "deployment/web", "--field-manager=tuner", "-p", r#"{"spec":{"minReadySeconds":2}}"#];
     let _ = namespace.kubectl(&tuned).ok();
     let three = deployment(IMAGE, "sleep 3600", "  minReadySeconds: 3\n");
@@ -252,7 +253,7 @@ async fn what_others_do_to_workloads_is_left_alone_or_named() {
     let both = [".spec.minReadySeconds", ".spec.replicas"].map(|field| get(&namespace, "deployment/web", field));
     assert_eq!(both, ["2", "2"]);
 
-    // Cancelled while it waits.
+    // Cancelled while it is waiting.
     let slow = folder(&[&deployment("knoll/none:2", "sleep 3600", "")]);
     let _ = namespace.knoll(&["atom", "apply", "-f", slow.path.to_str().unwrap(), "--deadline", "10m"]).ok();
     let waits = |atom: &Atom| {
@@ -333,7 +334,7 @@ async fn a_stack_and_an_atom_go_back_together() {
     };
     namespace.until::<Atom>("web", "ran", ends(AtomPhase::Running, "v1")).await;
     assert_eq!(get(&namespace, "cm/a", ".data.size"), "size-1");
-    // A change to both: the Stack first, then the Atom with its new output.
+    // A change of both: the Stack first, then the Atom with its new output.
     let _ = apply(&pair("2", "v2", "self.data.size == 'size-2'"));
     let second = |atom: &Atom| {
         let tried = |of: &AtomStatus| of.tried.as_ref().map(|tried| tried.stacks.clone());
@@ -342,7 +343,7 @@ async fn a_stack_and_an_atom_go_back_together() {
     };
     namespace.until::<Atom>("web", "ran", second).await;
     assert_eq!(get(&namespace, "cm/a", ".data.size"), "size-2");
-    // A change to both that the Atom does not survive: both go back.
+    // A change of both that fails in the Atom: both are rolled back.
     let _ = apply(&pair("3", "v3", "self.data.size"));
     namespace.until::<Atom>("web", "went back", ends(AtomPhase::Reverted, "v3")).await;
     let back = |stack: &knoll_api::Stack| {

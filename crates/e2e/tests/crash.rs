@@ -1,4 +1,4 @@
-//! The operator and the hub crash while a Run goes on.
+//! The operator and the hub crash during a Run.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use k8s_openapi::api::core::v1::Secret;
@@ -7,7 +7,7 @@ use knoll_api::workspace::Workspace;
 use knoll_e2e::World;
 use knoll_e2e::manifests::{MODULE, inline, run, workspace};
 
-/// Takes long enough for the operator to go and to come back.
+/// An apply that takes longer than the restart of the operator.
 const LONG: &str = "variable \"word\" {}\nresource \"terraform_data\" \"a\" { input = var.word }\nresource \"terraform_data\" \"b\" {\n  depends_on = [terraform_data.a]\n  provisioner \"local-exec\" { command = \"sleep 6\" }\n}\n";
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn the_run_goes_on_and_delivers() {
     let namespace = world.namespace().await;
     namespace.create(&workspace("w"));
     namespace.create(&run("long", "w", &inline(LONG)));
-    // The first resource is made, and the state knows it: the run is in the middle of its apply.
+    // The first resource exists and is in the state, so the run is in the middle of its apply.
     namespace.until::<Secret>("knoll-state-w", "was there", |_| true).await;
     world.crash_the_operator();
     namespace.create(&run("next", "w", &inline(MODULE)));

@@ -1,4 +1,4 @@
-//! What Prometheus reads: that it is there, and that nobody's words are in it.
+//! The metrics are served, and contain no names given by users.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use knoll_api::run::RunPhase;

@@ -1,4 +1,4 @@
-//! A person decides on the exact bytes of a plan, and nobody lies about who it was.
+//! Reviews: decisions on the exact bytes of a plan, with a verified author.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use knoll_api::approval::Approval;
@@ -7,7 +7,7 @@ use knoll_api::workspace::Workspace;
 use knoll_e2e::manifests::{MODULE, approval, inline, run, workspace};
 use knoll_e2e::{Namespace, World};
 
-/// A Run that waits for a decision, and the digest of its plan.
+/// A Run in review, and the digest of its plan.
 async fn waiting(namespace: &Namespace, name: &str) -> String {
     namespace.create(&workspace("w"));
     namespace.create(&format!("{}  approval: Manual\n", run(name, "w", &inline(MODULE))));
@@ -73,7 +73,7 @@ async fn nobody_approves_in_the_name_of_another() {
     let said =
         liar.kubectl_with(&approval("lie", "change", &digest, "Approve", "ann"), &["create", "-f", "-"]).refused();
     assert!(said.contains("knoll-approvals") && said.contains(&liar.user), "{said}");
-    // An administrator is no exception.
+    // The rule also holds for administrators.
     let said = namespace.kubectl_with(&approval("lie", "change", &digest, "Approve", "ann"), &["create", "-f", "-"]);
     assert!(said.refused().contains("spec.by"));
     let run: Run = namespace.api().get("change").await.unwrap();
@@ -110,7 +110,7 @@ async fn a_privileged_command_runs_when_exactly_it_was_approved() {
     namespace.create(&command("remove", "command: state rm, args: [terraform_data.a]"));
     let status = namespace.run_in("remove", RunPhase::Review).await.status.unwrap();
     assert_eq!(status.pod_name, None, "nothing starts before it is approved");
-    // While it waits it holds nobody up: it has not joined the queue.
+    // A waiting command does not block others, because it has not joined the queue.
     namespace.create(&run("second", "w", &inline(MODULE)));
     namespace.run_in("second", RunPhase::Succeeded).await;
     let ann = namespace.person("ann", &["knoll-approver"]);

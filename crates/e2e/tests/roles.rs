@@ -1,4 +1,4 @@
-//! Who runs does not approve, who approves does not run, and who looks does neither.
+//! Separation of roles: a user cannot approve, an approver cannot run, and a viewer can do neither.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use k8s_openapi::api::core::v1::Pod;
@@ -29,7 +29,7 @@ async fn each_role_does_its_part_and_no_other() {
     }
     let _ = approver.kubectl_with(&approval("approve", "one", &digest, "Approve", &approver.user), &create).ok();
     namespace.run_in("one", RunPhase::Succeeded).await;
-    // The node tells of a container a moment after it has ended, and has no log of it before.
+    // The node reports a container a moment after it has ended, and has no log of it before.
     let ended = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Succeeded"));
     namespace.until::<Pod>("one-apply", "ended", ended).await;
 

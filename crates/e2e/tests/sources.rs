@@ -1,4 +1,4 @@
-//! Stacks whose files are elsewhere: in a git repository and in an archive, behind a password.
+//! Stacks with a git repository or an archive as their source, behind a password.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use knoll_api::Stack;

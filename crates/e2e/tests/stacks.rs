@@ -1,4 +1,4 @@
-//! Stacks with real terraform: from their inputs to their destruction.
+//! Stacks with real terraform, from their inputs to their destruction.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use k8s_openapi::api::core::v1::Secret;
@@ -9,7 +9,7 @@ use knoll_api::stack::{StackPhase, StackStatus};
 use knoll_e2e::{Namespace, World};
 use serde_json::{Value, json};
 
-/// A number of resources, one of its outputs a secret.
+/// A module with a number of resources and a sensitive output.
 const MODULE: &str = r#"
 variable "size" { type = number }
 variable "word" {
@@ -57,13 +57,13 @@ async fn phase(namespace: &Namespace, name: &str, phase: StackPhase) -> Stack {
     namespace.until(name, &format!("was {}", phase.as_str()), |stack| of(stack).phase == phase).await
 }
 
-/// Waits until so many Runs have ended, and the Stack is Ready.
+/// Waits until this many Runs have finished and the Stack is Ready.
 async fn settled(namespace: &Namespace, name: &str, runs: u32) -> Stack {
     let is_so = |stack: &Stack| of(stack).phase == StackPhase::Ready && of(stack).settled >= runs;
     namespace.until(name, &format!("was Ready after {runs} runs"), is_so).await
 }
 
-/// Waits for a plan of the Run with that number, and approves it.
+/// Waits for the plan of the Run with this number, and approves it.
 async fn approved(namespace: &Namespace, name: &str, number: u32) {
     let is_so = |stack: &Stack| of(stack).phase == StackPhase::Review && of(stack).runs == number;
     let stack: Stack = namespace.until(name, &format!("waited for a decision on run {number}"), is_so).await;
@@ -154,7 +154,7 @@ async fn a_graph_comes_in_order_and_goes_in_reverse() {
     assert_eq!(json!(of(&settled(&namespace, "web", 1).await).outputs), json!({"id": "vpc-1"}));
     assert_eq!(namespace.knoll(&["stack", "graph"]).ok(), "base (Ready)\n  web (Ready)\n");
 
-    // A circle is refused with its names.
+    // A dependency cycle is reported with its names.
     apply(&namespace, &stack("one", json!({"source": inline(""), "dependsOn": [{"name": "two"}]})));
     apply(&namespace, &stack("two", json!({"source": inline(""), "dependsOn": [{"name": "one"}]})));
     let circle = |stack: &Stack| message(stack, condition::STALLED).contains("`one` -> `two` -> `one`");
@@ -175,7 +175,7 @@ async fn drift_is_told_and_put_right() {
     let ignore = json!([{"address": "terraform_data.b"}]);
     apply(&namespace, &stack("net", spec(json!({"interval": "10s", "ignore": ignore}))));
     settled(&namespace, "net", 1).await;
-    // Somebody takes both of them away behind the Stack's back.
+    // Both are deleted by hand.
     let _ = namespace.knoll(&["state", "rm", "-w", "net", "terraform_data.a", "terraform_data.b"]).ok();
     let drifted = |stack: &Stack| of(stack).drift.is_some_and(|drift| drift.since.is_some());
     let stack_now: Stack = namespace.until("net", "was Drifted", drifted).await;
@@ -217,7 +217,7 @@ async fn a_broken_revision_is_rolled_back_and_a_broken_one_is_tried_again() {
 async fn a_rollback_that_fails_is_told_with_the_reason_of_the_failure_before() {
     let namespace = World::get().namespace().await;
     apply(&namespace, &secret("gate", json!({"is": "open"})));
-    // Applied each time, and only while the gate is open; what the gate is, is no part of a revision.
+    // Applied each time, but only while the gate is open. The gate is not part of the revision.
     let text = "variable \"size\" {}\nresource \"terraform_data\" \"a\" {\n  triggers_replace = timestamp()\n  provisioner \"local-exec\" { command = \"test $GATE = open\" }\n}\nresource \"terraform_data\" \"b\" {\n  input = var.size\n  lifecycle {\n    postcondition {\n      condition = self.output < 5\n      error_message = \"too much of it\"\n    }\n  }\n}\n";
     let gate = json!({"name": "GATE", "valueFrom": {"secretKeyRef": {"name": "gate", "key": "is"}}});
     let of_size = |size: u32| {
@@ -234,7 +234,7 @@ async fn a_rollback_that_fails_is_told_with_the_reason_of_the_failure_before() {
     let failed = phase(&namespace, "net", StackPhase::Failure).await;
     let said = message(&failed, condition::STALLED);
     assert!(said.contains("`net-2-") && said.contains("`net-3-"), "both runs are named: {said}");
-    // What is put right by hand goes on with the next revision.
+    // After a manual fix, the next revision continues.
     apply(&namespace, &secret("gate", json!({"is": "open"})));
     apply(&namespace, &of_size(2));
     settled(&namespace, "net", 4).await;
@@ -282,7 +282,7 @@ async fn only_what_destroys_waits_for_a_decision() {
     apply(&namespace, &of_count(1));
     approved(&namespace, "net", 3).await;
     settled(&namespace, "net", 3).await;
-    // So does its end.
+    // The same for its end.
     let _ = namespace.kubectl(&["delete", "stack", "net", "--wait=false"]).ok();
     approved(&namespace, "net", 4).await;
     gone(&namespace, "net");
@@ -323,7 +323,7 @@ async fn every_example_is_accepted() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let folder = entry.path();
-        // A Run with `generateName` can be created, not applied.
+        // A Run with `generateName` can be created, but not applied.
         let _ = namespace.kubectl(&["create", "--dry-run=server", "-f", &folder.to_string_lossy()]).ok();
     }
 }
@@ -336,7 +336,7 @@ async fn a_run_takes_its_files_from_a_bundle_of_a_stack() {
     let digest = of(&settled(&namespace, "first", 1).await).bundle.unwrap();
     apply(&namespace, &stack("second", json!({"source": {"bundle": {"digest": digest}}})));
     assert_eq!(json!(of(&settled(&namespace, "second", 1).await).outputs), json!({"done": true}));
-    // An orphan leaves everything.
+    // An orphaned Stack leaves everything.
     let _ = namespace.kubectl(&["delete", "stack", "first"]).ok();
     let _ = namespace.kubectl(&["get", "workspace/first", "secret/knoll-state-first"]).ok();
     let run = namespace.create(

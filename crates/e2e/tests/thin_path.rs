@@ -1,4 +1,4 @@
-//! A Run, from `kubectl create` to real terraform and back.
+//! A Run from `kubectl create` to real terraform and back.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -36,7 +36,7 @@ async fn the_example_of_the_readme_is_applied() {
     assert_eq!((status.active, status.state.unwrap().resources), (None, 3));
     let secret = namespace.api::<Secret>().get("knoll-state-hello").await.unwrap();
     assert_eq!(secret.type_.as_deref(), Some("knoll.dev/state"));
-    // A run may be over before its node has told that it began, and until then there is no log.
+    // A run may finish before its node has reported its start, and until then there is no log.
     let begun = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() != Some("Pending"));
     namespace.until::<Pod>(name, "had begun by its node's word", begun).await;
     let log = namespace.kubectl(&["logs", "-f", name, "-c", "runner"]).ok();
@@ -53,7 +53,7 @@ async fn the_state_is_there_for_the_next_run() {
     namespace.run_in("first", RunPhase::Succeeded).await;
     namespace.until::<Workspace>("w", "had the first output", has_output("first")).await;
 
-    // The same module, from a ConfigMap: the resource is changed, not made again.
+    // The same module from a ConfigMap: the resource is updated, not created again.
     let _ = namespace.kubectl(&["create", "configmap", "module", &format!("--from-literal=main.tf={MODULE}")]).ok();
     namespace.create(&run("second", "w", "{configMap: {name: module}}"));
     let plan = namespace.run_in("second", RunPhase::Succeeded).await.status.unwrap().plan.unwrap();

@@ -1,4 +1,4 @@
-//! Git from real servers on loopback: git's `http-backend` with a password, with and without TLS, and sshd.
+//! Git with real servers on loopback: `http-backend` with a password, with and without TLS, and sshd.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ async fn fetch(source: &GitSource, credentials: &Credentials) -> Result<(String,
     Ok((commit.hash.clone(), knoll_fetch::git(source, &commit, credentials, settings).await?))
 }
 
-/// The files of a bundle, by their paths.
+/// The files of a bundle by path.
 fn files(bundle: &Bundle) -> BTreeMap<String, String> {
     let folder = tempfile::tempdir().unwrap();
     unpack(&bundle.bytes, folder.path(), |_| true).unwrap();
@@ -56,7 +56,7 @@ fn names(bundle: &Bundle) -> Vec<String> {
     files(bundle).into_keys().collect()
 }
 
-/// A repository with a module, a module beside it, and what is of no interest.
+/// A repository with a module, a local module beside it, and unrelated files.
 fn repository() -> (Repositories, [String; 2]) {
     let repositories = Repositories::new();
     repositories.create("infra.git");
@@ -86,7 +86,7 @@ async fn branches_tags_and_commits_over_http_with_a_password() {
         (branch("main"), &second, &with_more),
         (tag("v1"), &first, &without),
         (tag("light"), &first, &without),
-        // Not the newest of anything.
+        // A commit that is not the tip of a branch.
         (at(&first), &first, &without),
         (at(&second), &second, &with_more),
     ];
@@ -102,7 +102,7 @@ async fn branches_tags_and_commits_over_http_with_a_password() {
     }
     assert_eq!(digests[2], digests[4], "the same files are the same bundle");
 
-    // A commit that does not touch the module is the same bundle too.
+    // A commit that does not touch the module gives the same bundle.
     repositories.commit("infra.git", &[("elsewhere/main.tf", "# changed")]);
     let (commit, bundle) = fetch(&source(url.clone(), None, "net"), &with_password()).await.unwrap();
     assert_ne!(commit, second);
@@ -152,7 +152,7 @@ async fn https_believes_the_authority_of_the_secret_and_no_other() {
 async fn ssh_with_a_key_and_known_hosts() {
     setup();
     let (repositories, [first, second]) = repository();
-    // The newer protocol, and what servers speak that do not let it through.
+    // The newer protocol, and the older one for servers that do not pass `GIT_PROTOCOL` on.
     for newer in [true, false] {
         let sshd = Sshd::start(newer);
         let url = sshd.url(&repositories.root(), "infra.git");
@@ -166,7 +166,7 @@ async fn ssh_with_a_key_and_known_hosts() {
             let (commit, bundle) = fetch(&of, &with(identity, "host")).await.unwrap();
             assert_eq!((commit.as_str(), names(&bundle).len()), (second.as_str(), 4), "{newer} {identity}");
         }
-        // Not the newest of anything, which an older server gives away only with everything else.
+        // A commit that is not the tip of a branch, which an older server sends only with all refs.
         let older = source(url.clone(), Some(GitRef { commit: Some(first.clone()), ..GitRef::default() }), "net");
         assert_eq!(names(&fetch(&older, &with("identity", "host")).await.unwrap().1).len(), 3, "{newer}");
         let tagged = source(url.clone(), Some(GitRef { tag: Some("v1".to_owned()), ..GitRef::default() }), "net");

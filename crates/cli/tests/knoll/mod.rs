@@ -26,13 +26,13 @@ pub mod proxy;
 pub mod snapshot;
 pub mod terminal;
 
-/// How long anything may take, on a machine that has other things to do.
+/// The timeout of every wait, long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A module of one resource, whose output is its input.
+/// A module with one resource, whose output is its input.
 pub const MODULE: &str = "variable \"word\" { default = \"hello\" }\nresource \"terraform_data\" \"a\" { input = var.word }\noutput \"word\" { value = terraform_data.a.output }\n";
 
-/// A home of its own, and the cluster that its commands use.
+/// A home directory, and the cluster that its commands use.
 pub struct Home {
     pub folder: TempDir,
     cluster: Cluster,
@@ -40,14 +40,14 @@ pub struct Home {
 
 enum Cluster {
     None,
-    /// In the folder of this home.
+    /// An embedded cluster in this home.
     Embedded,
-    /// Somebody else's, with this namespace in it.
+    /// An external cluster, with a namespace for this test.
     Given(String),
 }
 
 impl Home {
-    /// Nothing but a folder with a module.
+    /// A home with only a module.
     pub fn empty() -> Self {
         let home = Home { folder: tempfile::tempdir().unwrap(), cluster: Cluster::None };
         std::fs::create_dir_all(home.module()).unwrap();
@@ -55,14 +55,14 @@ impl Home {
         home
     }
 
-    /// A cluster, and the workspace `net` in use.
+    /// A home with a cluster and the selected workspace `net`.
     pub fn with_workspace() -> Self {
         let mut home = Home::empty();
         home.start();
         home
     }
 
-    /// A cluster where terraform is a script: `script`, when it is called with the command `command`.
+    /// A cluster in which terraform is a script: `script`, when it is called with the subcommand `command`.
     pub fn with_tool(command: &str, script: &str) -> Self {
         let home = Home::with_workspace();
         let text = format!(
@@ -70,7 +70,7 @@ impl Home {
         );
         home.create(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tool"},
             "data": {"terraform": text}}));
-        // The script goes before the terraform of the machine, or of the image.
+        // The script comes before the terraform of the machine or the image.
         let path = format!("/tool:{}:/usr/local/bin:/bin", std::env::var("PATH").unwrap_or_default());
         let pod = json!({
             "env": [{"name": "PATH", "value": path}],
@@ -81,7 +81,7 @@ impl Home {
         home
     }
 
-    /// Changes the settings of the workspace.
+    /// Changes the spec of the workspace.
     #[track_caller]
     pub fn settings(&self, spec: &Value) {
         let patch = json!({"spec": spec}).to_string();
@@ -99,7 +99,7 @@ impl Home {
         self.ok(&["workspace", "new", "net"]);
     }
 
-    /// Makes a namespace in that cluster, and a kubeconfig whose context is in it.
+    /// Creates a namespace in the external cluster, and a kubeconfig for it.
     fn borrow(&mut self, kubeconfig: &Path) {
         let unique = self.folder.path().file_name().unwrap().to_string_lossy().replace('.', "").to_lowercase();
         let namespace = format!("cli-{unique}");
@@ -107,11 +107,10 @@ impl Home {
         self.cluster = Cluster::Given(namespace.clone());
         self.kubectl(&["create", "namespace", &namespace], None);
         self.kubectl(&["config", "set-context", "--current", "--namespace", &namespace], None);
-        // Pods need the account that the cluster puts into a new namespace.
+        // Pods need the default service account.
         self.kubectl(&["wait", "--for=create", "serviceaccount/default", "--timeout=60s"], None);
     }
 
-    /// The namespace of its runs.
     pub fn namespace(&self) -> &str {
         match &self.cluster {
             Cluster::Given(namespace) => namespace,
@@ -119,7 +118,7 @@ impl Home {
         }
     }
 
-    /// Whether the cluster is somebody else's.
+    /// Whether the cluster is external.
     pub fn is_guest(&self) -> bool {
         matches!(self.cluster, Cluster::Given(_))
     }
@@ -129,7 +128,7 @@ impl Home {
     pub fn kubectl(&self, words: &[&str], input: Option<&Value>) -> String {
         let mut command = Command::new("kubectl");
         command.args(words).env_clear().envs(self.environment()).env("KUBECONFIG", self.kubeconfig());
-        // It lives too short to clear its memory up.
+        // A short-lived process needs no garbage collection.
         command.env("GOGC", "400");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
@@ -142,13 +141,11 @@ impl Home {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Creates an object.
     #[track_caller]
     pub fn create(&self, object: &Value) {
         self.kubectl(&["create", "-f", "-"], Some(object));
     }
 
-    /// The kubeconfig of its cluster.
     pub fn kubeconfig(&self) -> PathBuf {
         match self.cluster {
             Cluster::Given(_) => self.folder.path().join("kubeconfig"),
@@ -156,7 +153,7 @@ impl Home {
         }
     }
 
-    /// Kills the cluster where it stands, and waits until it is gone.
+    /// Kills the cluster, and waits until its process has ended.
     pub fn kill_cluster(&self) {
         let pid = std::fs::read_to_string(self.folder.path().join("data/knoll.pid")).unwrap();
         let pid = nix::unistd::Pid::from_raw(pid.trim().parse().unwrap());
@@ -167,7 +164,7 @@ impl Home {
         }
     }
 
-    /// Starts the cluster again, where clients look for it.
+    /// Starts the cluster again on the same port.
     pub fn restart(&self) {
         let kubeconfig = std::fs::read_to_string(self.folder.path().join("data/kubeconfig")).unwrap();
         let config: serde_json::Value = serde_json::from_str(&kubeconfig).unwrap();
@@ -186,11 +183,11 @@ impl Home {
         std::fs::write(path, text).unwrap();
     }
 
-    /// The environment of every command: nothing of the machine's own clusters and settings.
+    /// The environment of every command, without the machine's own clusters and settings.
     pub fn environment(&self) -> Vec<(String, String)> {
         let data = self.folder.path().join("data").display().to_string();
         let home = self.folder.path().display().to_string();
-        // Programs of the test's own go before the machine's.
+        // The programs of the test come before those of the machine.
         let path = format!("{home}/bin:{}", std::env::var("PATH").unwrap_or_default());
         let given = self.is_guest().then(|| ("KUBECONFIG", self.kubeconfig().display().to_string()));
         [
@@ -228,7 +225,7 @@ impl Home {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command says on standard error when it fails.
+    /// The standard error of a command that must fail.
     #[track_caller]
     pub fn fails(&self, words: &[&str]) -> String {
         let output = self.call(words);
@@ -236,25 +233,24 @@ impl Home {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// The newest run, as the cluster has it.
+    /// The newest run.
     pub fn newest_run(&self) -> serde_json::Value {
         let list: serde_json::Value = serde_json::from_str(&self.ok(&["runs", "-o", "json"])).unwrap();
         list["items"].as_array().unwrap().last().cloned().unwrap_or_default()
     }
 
-    /// The names of all runs.
     pub fn runs(&self) -> Vec<String> {
         let names = self.ok(&["runs", "-o", "name"]);
         names.lines().map(|line| line.trim_start_matches("run.knoll.dev/").to_owned()).collect()
     }
 
-    /// Waits until the newest run is so.
+    /// Waits until the newest run satisfies the condition.
     #[track_caller]
     pub fn until_run(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         self.until::<Run>(what, || self.newest_run(), wanted)
     }
 
-    /// Looks again whenever an object of that kind has changed, until what is seen is as wanted.
+    /// Re-reads after every event of that kind, until the condition holds.
     #[track_caller]
     pub fn until<K>(&self, what: &str, look: impl Fn() -> Value, wanted: impl Fn(&Value) -> bool) -> Value
     where
@@ -291,12 +287,12 @@ impl Drop for Home {
             Cluster::None => {}
             Cluster::Embedded => drop(self.call(&["down"])),
             Cluster::Given(namespace) => {
-                // In a namespace that goes, nothing could be destroyed any more.
+                // No Run can start in a terminating namespace, so Stacks are orphaned first.
                 let orphan = ["annotate", "stacks", "--all", "knoll.dev/force-orphan=yes", "--namespace", namespace];
                 for words in [&orphan[..], &["delete", "namespace", namespace, "--wait=false"]] {
                     let mut kubectl = Command::new("kubectl");
                     kubectl.args(words).env_clear().envs(self.environment());
-                    // What is left of it must not hide why a test failed.
+                    // A failed cleanup must not hide why a test failed.
                     let _ = kubectl.output();
                 }
             }
@@ -304,13 +300,13 @@ impl Drop for Home {
     }
 }
 
-/// A place in a module's apply where it waits until it is let go on, wherever its pod runs.
+/// A gate in a module's apply, which opens wherever the pod runs.
 pub struct Gate {
     file: String,
 }
 
 impl Gate {
-    /// Makes the module of the home one that waits in the middle of its apply.
+    /// Replaces the module by one that waits at a gate during its apply.
     pub fn in_module(home: &Home) -> Self {
         let unique = home.folder.path().file_name().unwrap().to_string_lossy().replace('.', "");
         let gate = Gate { file: format!("/tmp/knoll-gate-{unique}") };
@@ -320,13 +316,13 @@ impl Gate {
         gate
     }
 
-    /// Lets the newest run go on.
+    /// Releases the newest run.
     pub fn open(&self, home: &Home) {
         let pod = home.newest_run()["status"]["podName"].as_str().unwrap().to_owned();
         self.open_of(home, &pod);
     }
 
-    /// Lets the run of this pod go on.
+    /// Releases the run of this pod.
     pub fn open_of(&self, home: &Home, pod: &str) {
         home.kubectl(&["exec", pod, "-c", "runner", "--", "touch", &self.file], None);
     }
@@ -334,7 +330,7 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // It is on this machine where the pods are.
+        // The file is on the machine on which the pods run.
         let _ = std::fs::remove_file(&self.file);
     }
 }

@@ -1,4 +1,4 @@
-//! A wire between commands and their cluster that counts what is sent, and can be cut.
+//! A TCP proxy between commands and their cluster that counts the sent bytes and can be interrupted.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,9 +10,8 @@ use serde_json::Value;
 
 use super::Home;
 
-/// See the module.
 pub struct Proxy {
-    /// The kubeconfig of whoever uses the wire.
+    /// A kubeconfig that uses the proxy.
     pub kubeconfig: PathBuf,
     wire: Arc<Wire>,
 }
@@ -25,7 +24,7 @@ struct Wire {
 }
 
 impl Proxy {
-    /// A wire to the cluster of this home.
+    /// Starts a proxy to the cluster of this home.
     pub fn to(home: &Home) -> Self {
         let config = home.kubectl(&["config", "view", "--raw", "--minify", "-o", "json"], None);
         let mut config: Value = serde_json::from_str(&config).unwrap();
@@ -48,12 +47,12 @@ impl Proxy {
         Proxy { kubeconfig, wire }
     }
 
-    /// How many bytes were sent to the cluster so far.
+    /// The number of bytes sent to the cluster so far.
     pub fn sent(&self) -> u64 {
         self.wire.sent.load(Ordering::SeqCst)
     }
 
-    /// Ends every connection, and lets no other one through.
+    /// Closes every connection, and refuses new ones.
     pub fn cut(&self) {
         self.wire.cut.store(true, Ordering::SeqCst);
         for stream in self.wire.open.lock().unwrap().drain(..) {
@@ -61,7 +60,7 @@ impl Proxy {
         }
     }
 
-    /// Lets connections through again.
+    /// Accepts connections again.
     pub fn mend(&self) {
         self.wire.cut.store(false, Ordering::SeqCst);
     }

@@ -1,6 +1,6 @@
-//! What commands print, compared with what is written down in `tests/snapshots`.
+//! Compares the output of commands with the files in `tests/snapshots`.
 //!
-//! `KNOLL_UPDATE_SNAPSHOTS=1 cargo test -p knoll` writes it down anew.
+//! `KNOLL_UPDATE_SNAPSHOTS=1 cargo test -p knoll` updates the files.
 
 use std::path::PathBuf;
 
@@ -24,13 +24,13 @@ pub fn check(name: &str, text: &str) {
     }
 }
 
-/// A table whose columns are as wide as what differs in them: with columns of no width.
+/// Collapses the padding of table columns, which depends on values that vary.
 pub fn narrow(text: &str) -> String {
     let text = Regex::new(" {3,}").unwrap().replace_all(text, "   ");
     Regex::new("(?m) +$").unwrap().replace_all(&text, "").into_owned()
 }
 
-/// `text` without what differs from one time to the next.
+/// Replaces the parts of `text` that vary between runs.
 pub fn settled(home: &Home, text: &str) -> String {
     let folder = home.folder.path().canonicalize().unwrap().display().to_string();
     let rules = [

@@ -1,4 +1,4 @@
-//! A terminal with a screen that can be read, and a keyboard.
+//! A terminal with a readable screen and a keyboard.
 
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
@@ -15,7 +15,7 @@ use super::{Home, PATIENCE};
 /// A command in a terminal.
 pub struct Terminal {
     screen: vt100::Parser,
-    /// Everything that was printed, as it was.
+    /// Everything that was printed, with escape sequences.
     pub printed: String,
     output: Receiver<Vec<u8>>,
     pty: Pty,
@@ -23,12 +23,12 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Runs `knoll WORDS` in a terminal of that size.
+    /// Runs `knoll WORDS` in a terminal of this size.
     pub fn run(home: &Home, words: &[&str], rows: u16, columns: u16) -> Self {
         Self::run_with(home, words, rows, columns, &[])
     }
 
-    /// The same, with these variables.
+    /// The same with additional environment variables.
     pub fn run_with(home: &Home, words: &[&str], rows: u16, columns: u16, variables: &[(&str, &str)]) -> Self {
         let (pty, pts) = pty_process::blocking::open().unwrap();
         pty.resize(pty_process::Size::new(rows, columns)).unwrap();
@@ -50,7 +50,7 @@ impl Terminal {
                 }
             }
         });
-        // Enough history that nothing is lost at the top.
+        // A large scrollback keeps all lines.
         Terminal {
             screen: vt100::Parser::new(cells(rows), cells(columns), 1000),
             printed: String::new(),
@@ -60,18 +60,17 @@ impl Terminal {
         }
     }
 
-    /// What is on the screen.
     pub fn screen(&self) -> String {
         self.screen.screen().contents()
     }
 
-    /// Waits until the screen shows this.
+    /// Waits until the screen shows this text.
     #[track_caller]
     pub fn sees(&mut self, text: &str) {
         self.until(text, |screen, _| screen.contains(text));
     }
 
-    /// Waits until this was printed, wherever it is by now.
+    /// Waits until this text was printed, even if it has scrolled away.
     #[track_caller]
     pub fn prints(&mut self, text: &str) {
         self.until(text, |_, printed| printed.contains(text));
@@ -89,23 +88,21 @@ impl Terminal {
         }
     }
 
-    /// Types.
     pub fn types(&mut self, keys: &str) {
         self.pty.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Makes the terminal larger or smaller.
+    /// Resizes the terminal.
     pub fn resize(&mut self, rows: u16, columns: u16) {
         self.pty.resize(pty_process::Size::new(rows, columns)).unwrap();
         self.screen.screen_mut().set_size(cells(rows), cells(columns));
     }
 
-    /// Sends a signal to the command.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
-    /// Waits for the end; the exit code.
+    /// Waits for the end of the command, and returns its exit code.
     #[track_caller]
     pub fn ends(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
@@ -130,7 +127,7 @@ fn cells(count: u16) -> NonZeroU16 {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // A test that failed must not leave it behind.
+        // A failed test must not leave the process behind.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -31,25 +31,25 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long anything may take, on a machine that has other things to do.
+/// The timeout of every wait, long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Where Knoll is installed.
+/// The namespace of the operator.
 const SYSTEM: &str = "knoll-system";
 
-/// A cluster with Knoll in it.
+/// A cluster with Knoll.
 pub struct World {
     pub folder: TempDir,
     pub client: Client,
-    /// Another cluster than an embedded one in `folder`.
+    /// An external cluster, instead of an embedded one in `folder`.
     given: Option<PathBuf>,
-    /// What tells the namespaces of this test from those of others.
+    /// Distinguishes the namespaces of this test from those of others.
     suffix: String,
     places: Mutex<Vec<String>>,
 }
 
 impl World {
-    /// The given cluster, or a new one in a folder of its own.
+    /// The cluster of the environment, or a new embedded one.
     pub async fn start() -> Self {
         let given = std::env::var_os("KNOLL_E2E_KUBECONFIG").map(PathBuf::from);
         let folder = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ impl World {
         World { folder, client, given, suffix, places: Mutex::default() }
     }
 
-    /// The given cluster, or a new one whose programs are also looked for in this folder.
+    /// The cluster of the environment, or a new embedded one that searches this directory for programs first.
     pub async fn with_path(bin: &Path) -> Self {
         let given = std::env::var_os("KNOLL_E2E_KUBECONFIG").map(PathBuf::from);
         let folder = tempfile::tempdir().unwrap();
@@ -78,17 +78,16 @@ impl World {
         World::seen(folder, given).await
     }
 
-    /// Whether it is another cluster than one of the test's own.
+    /// Whether the cluster is external.
     pub fn is_given(&self) -> bool {
         self.given.is_some()
     }
 
-    /// `knoll` with these words, on this cluster.
+    /// `knoll` with these arguments, on this cluster.
     pub fn command(&self, words: &[&str]) -> Command {
         command(&self.folder, &self.kubeconfig(), words)
     }
 
-    /// Runs `knoll` on this cluster.
     pub fn call(&self, words: &[&str]) -> Output {
         call(&self.folder, &self.kubeconfig(), words)
     }
@@ -97,7 +96,7 @@ impl World {
         self.given.clone().unwrap_or_else(|| self.folder.path().join("data/kubeconfig"))
     }
 
-    /// Ends all of Knoll at once, except for the pods of runs; an embedded cluster ends with it.
+    /// Kills all of Knoll except the pods of runs. An embedded cluster is killed as a whole.
     pub async fn kill(&self) {
         if self.given.is_some() {
             let pods: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
@@ -109,14 +108,14 @@ impl World {
         kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
     }
 
-    /// Starts it again after [`World::kill`].
+    /// Starts Knoll again after [`World::kill`].
     pub async fn revive(&mut self) {
         if self.given.is_some() {
-            // Its Deployment makes a new one.
+            // The Deployment creates a new pod.
             return;
         }
         let free = async {
-            // The system takes a moment to end a process: the folder is free when it has.
+            // The lock on the directory is released when the kernel has ended the process.
             while self.call(&["status"]).status.success() {
                 a_moment().await;
             }
@@ -126,7 +125,7 @@ impl World {
         self.client = client(&self.kubeconfig()).await;
     }
 
-    /// A namespace, with the Workspace `w` in it.
+    /// Creates a namespace with the Workspace `w`.
     pub async fn place(&self, name: &str) -> Place {
         let name = format!("{name}{}", self.suffix);
         let api: Api<Namespace> = Api::all(self.client.clone());
@@ -161,7 +160,7 @@ fn call(folder: &TempDir, kubeconfig: &Path, words: &[&str]) -> Output {
 }
 
 fn command(folder: &TempDir, kubeconfig: &Path, words: &[&str]) -> Command {
-    // Programs of the test's own go before the machine's.
+    // The programs of the test come before those of the machine.
     let path = format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new(env!("CARGO_BIN_EXE_knoll"));
     command
@@ -201,7 +200,7 @@ impl Place {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The same place, after the cluster has come back.
+    /// The same namespace after the cluster was restarted.
     pub fn at(&self, world: &World) -> Place {
         Place { client: world.client.clone(), namespace: self.namespace.clone() }
     }
@@ -211,7 +210,7 @@ impl Place {
         self.api().create(&PostParams::default(), &workspace).await.unwrap();
     }
 
-    /// Creates a Run in the Workspace `w`; `spec` wins over what is usual.
+    /// Creates a Run in the Workspace `w`. The fields of `spec` override the defaults.
     pub async fn run(&self, name: &str, spec: Value) -> Run {
         let mut whole = json!({"workspace": "w", "operation": "apply"});
         json_patch_merge(&mut whole, &spec);
@@ -219,12 +218,12 @@ impl Place {
         self.api().create(&PostParams::default(), &run).await.unwrap()
     }
 
-    /// A Run that applies this module.
+    /// Creates a Run that applies this module.
     pub async fn apply(&self, name: &str, module: &str) -> Run {
         self.run(name, inline(module)).await
     }
 
-    /// Waits until the run is so.
+    /// Waits until the run satisfies the condition.
     pub async fn until(&self, name: &str, what: &str, wanted: impl Fn(&RunStatus) -> bool) -> RunStatus {
         let is = |run: Option<&Run>| run.and_then(|run| run.status.as_ref()).is_some_and(&wanted);
         let waited = tokio::time::timeout(PATIENCE, await_condition(self.api::<Run>(), name, is)).await;
@@ -241,7 +240,7 @@ impl Place {
         self.until(name, "it must end", |status| status.phase.is_finished()).await
     }
 
-    /// Waits for the end of a run that must succeed.
+    /// Waits for the end of a run, which must succeed.
     pub async fn succeeded(&self, name: &str) -> RunStatus {
         let status = self.ended(name).await;
         assert_eq!(status.phase, RunPhase::Succeeded, "{}/{name}: {:?}", self.namespace, reason(&status));
@@ -252,7 +251,7 @@ impl Place {
         self.api::<Workspace>().get(workspace).await.unwrap().status.unwrap_or_default()
     }
 
-    /// Waits until the Workspace has let go of its lock and shows the state.
+    /// Waits until the Workspace is idle and shows the state.
     pub async fn idle(&self, workspace: &str) -> WorkspaceStatus {
         let is = |found: Option<&Workspace>| {
             found
@@ -263,7 +262,7 @@ impl Place {
         waited.expect("the lock must be let go").unwrap().unwrap().status.unwrap()
     }
 
-    /// The addresses of the resources in the state, read as a user would.
+    /// The addresses of the resources in the state, read with kubectl.
     pub async fn resources(&self, workspace: &str) -> Vec<String> {
         let state = knoll_storage::states::pull(&self.client, &self.namespace, workspace, None).await.unwrap();
         let state: Value = state.map(|state| serde_json::from_slice(&state).unwrap()).unwrap_or_default();
@@ -276,7 +275,7 @@ impl Place {
         let recorded = async {
             let secret = knoll_api::names::state_secret(workspace);
             let mut changes = std::pin::pin!(watch_object(self.api::<Secret>(), &secret).default_backoff());
-            // What the watch says does not matter, only that the state may be another.
+            // Any event means that the state may have changed.
             while changes.next().await.is_some() {
                 if self.resources(workspace).await.iter().any(|resource| resource.ends_with(&format!(".{name}"))) {
                     return;
@@ -286,7 +285,7 @@ impl Place {
         within(&format!("{name} is in the state"), recorded).await;
     }
 
-    /// Lets a run go on whose script is at [`WAIT`], wherever its pod is.
+    /// Releases a run whose script is in [`WAIT`], wherever its pod is.
     pub async fn release(&self, run: &str) {
         let released = async {
             let pod = self.pod(run).await;
@@ -302,7 +301,7 @@ impl Place {
         within(&format!("{run} waits and is released"), released).await;
     }
 
-    /// Approves what a run waits for, as whoever the test is.
+    /// Approves the review of a run as the user of the test.
     pub async fn approve(&self, run: &str, digest: &str) {
         let params = PostParams::default();
         let me = Api::all(self.client.clone()).create(&params, &SelfSubjectReview::default()).await.unwrap();
@@ -316,7 +315,7 @@ impl Place {
         self.api::<Pod>().get(name).await.unwrap()
     }
 
-    /// Waits until an event of this reason is told about an object.
+    /// Waits for an event of this reason on an object.
     pub async fn told(&self, name: &str, reason: &str) {
         let is = |event: &Event| {
             event.involved_object.name.as_deref() == Some(name) && event.reason.as_deref() == Some(reason)
@@ -330,8 +329,7 @@ impl Place {
     }
 }
 
-/// How many times something is done: enough to see it work, or as often as a release needs to see it
-/// (`cargo xtask test --thorough`).
+/// How often something is repeated: a few times, or as often as a release needs (`cargo xtask test --thorough`).
 pub fn often(enough: usize, thorough: usize) -> usize {
     if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { thorough } else { enough }
 }
@@ -339,7 +337,7 @@ pub fn often(enough: usize, thorough: usize) -> usize {
 /// A script that waits until it is [released](Place::release).
 pub const WAIT: &str = "sleep 3600 || true";
 
-/// The reason and the message of a run's `Ready`.
+/// The reason and the message of a run's Ready condition.
 pub fn reason(status: &RunStatus) -> (String, String) {
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     ready.map(|ready| (ready.reason.clone(), ready.message.clone())).unwrap_or_default()
@@ -349,7 +347,7 @@ pub fn inline(module: &str) -> Value {
     json!({"source": {"inline": {"main.tf": module}}})
 }
 
-/// `spec` with that module.
+/// `spec` with this module.
 pub fn with_module(module: &str, spec: Value) -> Value {
     let mut whole = inline(module);
     json_patch_merge(&mut whole, &spec);
@@ -371,7 +369,7 @@ fn from<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
-/// Between two looks at what nobody tells of: looking all the time would take the time from what is waited for.
+/// The pause between two polls of something without events.
 pub async fn a_moment() {
     tokio::time::sleep(Duration::from_millis(20)).await;
 }
@@ -401,13 +399,13 @@ impl Process {
         self.words.iter().any(|word| word == "runner") && !self.words.iter().any(|word| word == "shim")
     }
 
-    /// Whether it is that of [`WAIT`]; what holds the namespaces of a pod may sleep too.
+    /// Whether the process belongs to [`WAIT`]; the process that holds a pod's namespaces may sleep too.
     pub fn is_sleep(&self) -> bool {
         self.words.iter().take(2).any(|word| word.ends_with("sleep")) && self.words.iter().any(|word| word == "3600")
     }
 
     pub fn kill(&self) {
-        // It may have ended with another one.
+        // The process may already have ended.
         let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
     }
 }
