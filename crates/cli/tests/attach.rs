@@ -80,10 +80,10 @@ fn ctrl_c_twice_stops_hard() {
     let mut terminal = Terminal::run(&home, &["validate"], 24, 100);
     terminal.sees("begun");
     terminal.types("\x03");
-    terminal.sees("Ctrl-C again stops it hard");
+    terminal.sees("press Ctrl-C again to kill it");
     terminal.sees("not yet");
     terminal.types("\x03");
-    terminal.sees("stopping hard");
+    terminal.sees("killing terraform");
     // A process ended by SIGTERM has the exit code 143.
     assert_eq!(terminal.ends().code(), Some(143));
     let run = home.until_run("the run ends", |run| run["status"]["finishedAt"].is_string());
@@ -123,7 +123,7 @@ fn whoever_waits_is_told_for_whom() {
     let first = home.ok(&["apply", "-auto-approve", "--detach"]);
     let running = home.until_run("the first one runs", |run| run["status"]["phase"] == "Running");
     let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 120);
-    terminal.sees(&format!("number 1 in the queue of `net`; `{}` is at work", first.trim()));
+    terminal.sees(&format!("position 1 in the queue of `net`; `{}` is running", first.trim()));
     gate.open_of(&home, running["status"]["podName"].as_str().unwrap());
     terminal.sees("No changes.");
     assert_eq!(terminal.ends().code(), Some(0));
@@ -138,7 +138,7 @@ fn a_lost_connection_comes_back() {
     let mut terminal = Terminal::run(&home, &["apply", "-auto-approve", "--kubeconfig", kubeconfig], 24, 100);
     terminal.prints("begun");
     proxy.cut();
-    terminal.sees("the connection is lost");
+    terminal.sees("connection lost");
     proxy.mend();
     gate.open(&home);
     terminal.sees("Apply complete!");
@@ -160,7 +160,7 @@ mod embedded {
         let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 100);
         terminal.prints("begun");
         home.kill_cluster();
-        terminal.sees("the connection is lost");
+        terminal.sees("connection lost");
         home.restart();
         gate.open(&home);
         terminal.sees("Apply complete!");

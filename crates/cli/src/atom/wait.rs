@@ -72,9 +72,9 @@ pub async fn until_rest(session: &Session, asked: &Atom, timeout: Option<Duratio
     tokio::select! {
         end = work => end,
         () = limit => bail!("timed out waiting for atom `{name}`\n  `knoll atom status {name}` shows its progress, `knoll atom cancel {name}` rolls it back"),
-        wish = signals.next() => {
+        request = signals.next() => {
             style::hint_aside(&format!("The update continues; `knoll atom cancel {name}` rolls it back."));
-            Ok(match wish {
+            Ok(match request {
                 Request::Stop => crate::run::follow::code(130),
                 Request::Leave(signal) => crate::run::follow::code(128 + signal),
             })

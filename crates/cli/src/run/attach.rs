@@ -87,7 +87,7 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
                 false
             }
             Some(keys) = keyboard.keys.recv() => keys.contains(&CTRL_C),
-            wish = stage.signals.next() => match wish {
+            request = stage.signals.next() => match request {
                 Request::Leave(signal) => break End::Left(signal),
                 Request::Stop => true,
             },
@@ -207,7 +207,7 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
                     sizes.send(TerminalSize { width: columns, height: rows }).await?;
                 }
             }
-            wish = stage.signals.next() => match wish {
+            request = stage.signals.next() => match request {
                 Request::Leave(signal) => return Ok(Disconnect::Left(signal)),
                 Request::Stop => {
                     let (text, leave) = stage.presses.another(stage.session, stage.run).await;

@@ -92,7 +92,7 @@ pub async fn follow(session: &Session, run: Run) -> Result<Outcome> {
         tokio::select! {
             () = watched.changed() => {}
             () = tokio::time::sleep(REFRESH_INTERVAL) => {}
-            wish = signals.next() => match wish {
+            request = signals.next() => match request {
                 Request::Leave(signal) => {
                     line.clear();
                     return Ok(Outcome::Left(signal));

@@ -95,7 +95,7 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>) -> Result<Option<End
                 skip = skip.saturating_sub(position::count(&buffer[..count]));
                 print(rest, &mut stage.printed)?;
             }
-            wish = stage.signals.next() => match wish {
+            request = stage.signals.next() => match request {
                 Request::Leave(signal) => return Ok(Some(End::Left(signal))),
                 Request::Stop => {
                     let (text, leave) = stage.presses.another(stage.session, stage.run).await;

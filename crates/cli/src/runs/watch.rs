@@ -71,9 +71,9 @@ pub async fn run(args: WatchArgs, outer: &Connection) -> Result<ExitCode> {
                 dirty = false;
                 screen.draw(&runs, &stacks, &args.select);
             }
-            wish = signals.next() => {
+            request = signals.next() => {
                 drop(screen);
-                return Ok(match wish {
+                return Ok(match request {
                     Request::Stop => ExitCode::SUCCESS,
                     Request::Leave(signal) => follow::code(128 + signal),
                 });
