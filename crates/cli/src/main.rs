@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     // The embedded node starts a shim for every container, so this path comes before any other work.
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|arg| arg == "shim") {
-        return knoll_embedded::node::shim::shim_main(args);
+        return knoll_kube_node::shim_main(args);
     }
     // kube and the servers share one TLS provider.
     let _ = rustls::crypto::ring::default_provider().install_default();

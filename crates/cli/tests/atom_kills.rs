@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use knoll::{Home, PATIENCE};
 use knoll_api::Atom;
 use knoll_api::names::label;
-use knoll_embedded::cluster::Cluster;
+use knoll_embedded::Cluster;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, ResourceExt};

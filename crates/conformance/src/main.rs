@@ -13,7 +13,7 @@ use knoll_conformance::connection::Connection;
 use knoll_conformance::run::{Outcome, Suite};
 use knoll_conformance::scenario::Scenario;
 use knoll_conformance::{cases, report, scenario, sequence};
-use knoll_embedded::cluster::Cluster;
+use knoll_embedded::Cluster;
 use serde_json::Value;
 
 /// How often a sequence that differs is compared again.

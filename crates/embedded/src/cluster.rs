@@ -10,12 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::server::identity::{Identity, StaticTokens};
-use crate::server::listen::{self, Authority, Listening};
-use crate::server::status::ApiError;
-use crate::server::token::{KeyError, Tokens};
-use crate::server::{Config, Server, controllers};
-use crate::store::{self, Store, Write};
+use knoll_kube_apiserver::{
+    ApiError, Authority, Config, Identity, KeyError, ListenError, Listening, Server, StaticTokens, Tokens, listen,
+    start_controllers,
+};
+use knoll_kube_store::{self as store, Store, Write};
 
 /// The name of the only node.
 pub const NODE: &str = "knoll";
@@ -63,7 +62,7 @@ pub enum Error {
     Key(#[from] KeyError),
     /// The port cannot be used.
     #[error(transparent)]
-    Listen(#[from] listen::Error),
+    Listen(#[from] ListenError),
     /// The cluster's keys in the store are not readable.
     #[error("the cluster's keys in the store are damaged: {0}")]
     Keys(#[from] serde_json::Error),
@@ -122,9 +121,9 @@ impl Cluster {
             node: options.place_pods.then(|| NODE.to_owned()),
             stop: stop.clone(),
         });
-        controllers::start(&server).await?;
+        start_controllers(&server).await?;
         let authority = Authority { cert: keys.ca_cert.clone(), key: keys.ca_key.clone() };
-        let listening = listen::listen(server.clone(), &authority, options.port, stop.clone()).await?;
+        let listening = listen(server.clone(), &authority, options.port, stop.clone()).await?;
         Ok(Self { server, addr: listening.addr, keys, listening, stop })
     }
 

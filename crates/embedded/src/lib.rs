@@ -1,10 +1,6 @@
-//! An embedded Kubernetes: an API server with a durable store, and a node that runs pods as processes.
+//! An embedded Kubernetes cluster: store, API server and its controllers, in a data folder or in memory.
 
 pub mod cluster;
-pub mod node;
-pub mod patch;
-pub mod schema;
-pub mod select;
-pub mod server;
-pub mod store;
-pub mod table;
+
+pub use cluster::{Cluster, Error, NODE, Options};
+pub use knoll_kube_apiserver::{Identity, Server};

@@ -9,7 +9,7 @@ use axum::body::Body;
 use cluster::TestCluster;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use knoll_embedded::server::identity::Identity;
+use knoll_embedded::Identity;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

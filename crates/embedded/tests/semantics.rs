@@ -7,7 +7,7 @@ use axum::body::Body;
 use cluster::TestCluster;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use knoll_embedded::server::identity::Identity;
+use knoll_embedded::Identity;
 use serde_json::{Value, json};
 
 /// Sends requests in process, as an administrator unless a token says otherwise.

@@ -185,7 +185,7 @@ fn fenced(caller: &Caller) -> Error {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use knoll_embedded::cluster::Cluster;
+    use knoll_embedded::Cluster;
     use knoll_storage::{Owner, Store};
     use kube::CustomResourceExt;
     use kube::api::{Patch, PatchParams, PostParams};

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knoll_bundle::{Bundle, File, Files, pack};
-use knoll_embedded::cluster::Cluster;
+use knoll_embedded::Cluster;
 use knoll_storage::bundles::{StoreError, UNUSED_FOR, fetch, is_stored, store, sweep};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt};

@@ -12,7 +12,7 @@ use knoll_api::stack::StackPhase;
 use knoll_api::step::{StepName, StepStatus};
 use knoll_api::wire::{Exit, Progress};
 use knoll_api::{Run, Stack};
-use knoll_embedded::cluster::Cluster;
+use knoll_embedded::Cluster;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::runtime::{WatchStreamExt, watcher};

@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use knoll_embedded::cluster::{Cluster, NODE, Options};
-use knoll_embedded::node::{self, Node};
+use knoll_embedded::{Cluster, NODE, Options};
+use knoll_kube_node::{self as node, Node};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use knoll_embedded::cluster::{Cluster, Options};
+use knoll_embedded::{Cluster, Options};
 use tempfile::TempDir;
 
 /// A cluster and the runtime it lives in. It ends with this value.

@@ -11,7 +11,7 @@ use knoll_api::run::{Operation, Run, RunSpec};
 use knoll_api::source::Source;
 use knoll_api::wire::HUB_AUDIENCE;
 use knoll_api::workspace::{Workspace, WorkspaceSpec};
-use knoll_embedded::cluster::Cluster;
+use knoll_embedded::Cluster;
 use knoll_hub::{Hub, Running, Tls};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;

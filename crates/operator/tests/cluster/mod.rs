@@ -26,7 +26,7 @@ use knoll_api::{
     workspace::WorkspaceSpec,
 };
 use knoll_core::pod::{Platform, Runner, ToolImage};
-use knoll_embedded::cluster::Cluster;
+use knoll_embedded::Cluster;
 use knoll_operator::Settings;
 use kube::{
     Api, Client, ResourceExt,

@@ -399,7 +399,7 @@ fn follows(current: Option<&Version>, file: &StateFile, digest: &str, force: boo
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use knoll_embedded::cluster::Cluster;
+    use knoll_embedded::Cluster;
 
     use super::*;
 

@@ -1,0 +1,176 @@
+//! The server on a TLS port of the loopback interface.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::Server;
+
+/// How long a client may take for its side of the TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long requests that are under way may take once the server is told to stop.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// The port could not be had, or the certificate not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Somebody else listens there.
+    #[error(
+        "port {port} of 127.0.0.1 is taken by another program; choose another one with `--port`, or `--port 0` for any that is free"
+    )]
+    PortTaken {
+        /// The port that was asked for.
+        port: u16,
+    },
+    /// The port cannot be opened for another reason.
+    #[error("cannot listen on 127.0.0.1:{port}: {source}")]
+    Listen {
+        /// The port that was asked for.
+        port: u16,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No certificate could be made.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// The certificate does not work.
+    #[error("cannot use the server's certificate: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// A certificate authority, in PEM.
+#[derive(Clone)]
+pub struct Authority {
+    /// Its certificate.
+    pub cert: String,
+    /// Its private key.
+    pub key: String,
+}
+
+impl Authority {
+    /// A new one.
+    pub fn generate() -> Result<Self, Error> {
+        let key = KeyPair::generate()?;
+        let cert = Self::params().self_signed(&key)?;
+        Ok(Self { cert: cert.pem(), key: key.serialize_pem() })
+    }
+
+    /// The same for every authority, so that a key alone is enough to sign again.
+    fn params() -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "knoll embedded cluster");
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params
+    }
+
+    /// A TLS configuration for a server of those names.
+    fn serve(&self, names: &[&str]) -> Result<rustls::ServerConfig, Error> {
+        let issuer = Issuer::new(Self::params(), KeyPair::from_pem(&self.key)?);
+        let mut params = CertificateParams::new(names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>())?;
+        params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        let cert = params.signed_by(&key, &issuer)?;
+        let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], private)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+/// A server that listens.
+pub struct Listening {
+    /// Where.
+    pub addr: SocketAddr,
+    tasks: TaskTracker,
+}
+
+impl Listening {
+    /// Resolves when every connection has ended after the server was told to stop, or has had its time.
+    pub async fn finished(&self) {
+        self.tasks.close();
+        let _ = tokio::time::timeout(GRACE, self.tasks.wait()).await;
+    }
+}
+
+/// Serves on that port of 127.0.0.1 (0: any that is free) until told to stop.
+pub async fn listen(
+    server: Server,
+    authority: &Authority,
+    port: u16,
+    stop: CancellationToken,
+) -> Result<Listening, Error> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(|source| match source.kind() {
+        std::io::ErrorKind::AddrInUse => Error::PortTaken { port },
+        _ => Error::Listen { port, source },
+    })?;
+    let addr = listener.local_addr().map_err(|source| Error::Listen { port, source })?;
+    let config =
+        authority.serve(&["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"])?;
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let tasks = TaskTracker::new();
+    let connections = tasks.clone();
+    tasks.spawn(async move {
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(server.clone(), acceptor.clone(), stream, stop.clone()));
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: let some connections end first.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    });
+    Ok(Listening { addr, tasks })
+}
+
+async fn connection(server: Server, acceptor: TlsAcceptor, stream: TcpStream, stop: CancellationToken) {
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
+        return;
+    };
+    let service = tower::service_fn(move |request: http::Request<hyper::body::Incoming>| {
+        let server = server.clone();
+        async move { Ok::<_, std::convert::Infallible>(server.handle(request.map(Body::new)).await) }
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http2().max_concurrent_streams(1000).initial_stream_window_size(1 << 20);
+    let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
+    let mut serving = std::pin::pin!(serving);
+    tokio::select! {
+        result = serving.as_mut() => {
+            if let Err(error) = result {
+                tracing::trace!(%error, "connection ended");
+            }
+        }
+        () = stop.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            let _ = serving.await;
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Authorization: the masters may do everything, the rest is for roles to grant.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::Server;
+use crate::identity::Identity;
+use crate::path::Target;
+use crate::status::{ApiError, Result, Subject};
+use knoll_kube_store::List;
+
+const FOLDER: &str = "rbac.authorization.k8s.io";
+
+/// What somebody wants to do, in the terms of roles.
+#[derive(Clone, Copy, Debug)]
+pub enum Wish<'a> {
+    /// Something with a resource.
+    Resource {
+        /// `get`, `create` and the like.
+        verb: &'a str,
+        /// The API group.
+        group: &'a str,
+        /// The plural name.
+        resource: &'a str,
+        /// `status` and the like.
+        subresource: Option<&'a str>,
+        /// The object.
+        name: Option<&'a str>,
+        /// The namespace; none for the whole cluster.
+        namespace: Option<&'a str>,
+    },
+    /// Something with a path that is no resource.
+    Path {
+        /// The method, in small letters.
+        verb: &'a str,
+        /// The path.
+        path: &'a str,
+    },
+}
+
+impl Wish<'_> {
+    fn granted_by(&self, rule: &Value) -> bool {
+        let has = |key: &str, wanted: &str| rule[key].as_array().into_iter().flatten().any(|v| v == wanted || v == "*");
+        match *self {
+            Wish::Resource { verb, group, resource, subresource, name, .. } => {
+                let what = match subresource {
+                    Some(sub) => format!("{resource}/{sub}"),
+                    None => resource.to_owned(),
+                };
+                let wildcard = subresource.is_some_and(|sub| has_exactly(&rule["resources"], &format!("*/{sub}")));
+                let names = rule["resourceNames"].as_array().filter(|n| !n.is_empty());
+                has("verbs", verb)
+                    && has("apiGroups", group)
+                    && (has("resources", &what) || wildcard)
+                    && names.is_none_or(|names| name.is_some_and(|name| names.iter().any(|n| n == name)))
+            }
+            Wish::Path { verb, path } => {
+                let fits = |url: &Value| {
+                    url.as_str().is_some_and(|url| match url.strip_suffix('*') {
+                        Some(start) => path.starts_with(start),
+                        None => path == url,
+                    })
+                };
+                has("verbs", verb) && rule["nonResourceURLs"].as_array().into_iter().flatten().any(fits)
+            }
+        }
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        match *self {
+            Wish::Resource { namespace, .. } => namespace,
+            Wish::Path { .. } => None,
+        }
+    }
+}
+
+/// Refuses what the user may not do.
+pub fn authorize(server: &Server, user: &Identity, verb: &str, target: &Target) -> Result<()> {
+    let sub = target.subresource.as_deref();
+    // A namespace is seen as its own content: a role in it can grant it.
+    let own = target.group.is_empty() && target.resource == "namespaces";
+    let namespace = if own { target.name.as_deref() } else { target.namespace.as_deref() };
+    let wish = Wish::Resource {
+        verb,
+        group: &target.group,
+        resource: &target.resource,
+        subresource: sub,
+        name: target.name.as_deref(),
+        namespace,
+    };
+    if server.grants(user, &wish).is_some() {
+        return Ok(());
+    }
+    let what = match sub {
+        Some(sub) => format!("{}/{sub}", target.resource),
+        None => target.resource.clone(),
+    };
+    let place = match namespace {
+        Some(namespace) => format!("in the namespace \"{namespace}\""),
+        None => "at the cluster scope".to_owned(),
+    };
+    let why =
+        format!("User \"{}\" cannot {verb} resource \"{what}\" in API group \"{}\" {place}", user.name, target.group);
+    let name = target.name.as_deref().unwrap_or_default();
+    Err(ApiError::forbidden(Subject { group: &target.group, resource: &target.resource, name }, &why))
+}
+
+/// Refuses a path that is no resource and that the user may not look at.
+pub fn authorize_path(server: &Server, user: &Identity, method: &Method, path: &str) -> Result<()> {
+    let verb = method.as_str().to_lowercase();
+    if server.grants(user, &Wish::Path { verb: &verb, path }).is_some() {
+        return Ok(());
+    }
+    let message = format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", user.name);
+    let mut error = ApiError::new(http::StatusCode::FORBIDDEN, "Forbidden", message);
+    error.details = Some(json!({}));
+    Err(error)
+}
+
+/// A rule that somebody has, and by what.
+pub struct Granted {
+    /// The rule.
+    pub rule: Value,
+    /// Which binding gives it to whom.
+    pub reason: String,
+}
+
+impl Server {
+    /// Why the user may do that; `None` where no role grants it. The masters need no reason.
+    pub fn grants(&self, user: &Identity, wish: &Wish<'_>) -> Option<String> {
+        if user.is_admin() {
+            return Some(String::new());
+        }
+        let granted = self.rules_for(user, wish.namespace());
+        granted.into_iter().find(|granted| wish.granted_by(&granted.rule)).map(|granted| granted.reason)
+    }
+
+    /// Every rule that some role grants the user in that namespace, or in the whole cluster.
+    pub fn rules_for(&self, user: &Identity, namespace: Option<&str>) -> Vec<Granted> {
+        let mut rules = Vec::new();
+        for binding in self.objects(&format!("{FOLDER}/clusterrolebindings/")) {
+            rules.extend(self.granted(&binding, user, None));
+        }
+        if let Some(namespace) = namespace {
+            for binding in self.objects(&format!("{FOLDER}/rolebindings/{namespace}/")) {
+                rules.extend(self.granted(&binding, user, Some(namespace)));
+            }
+        }
+        rules
+    }
+
+    fn granted(&self, binding: &Value, user: &Identity, namespace: Option<&str>) -> Vec<Granted> {
+        let Some(subject) = bound(binding, user, namespace.unwrap_or_default()) else { return Vec::new() };
+        let name = super::object::meta(binding, "name");
+        let place = match namespace {
+            Some(namespace) => format!("RoleBinding \"{name}/{namespace}\""),
+            None => format!("ClusterRoleBinding \"{name}\""),
+        };
+        let role = &binding["roleRef"];
+        let text = |key: &str| role[key].as_str().unwrap_or_default();
+        let reason = format!("RBAC: allowed by {place} of {} \"{}\" to {subject}", text("kind"), text("name"));
+        let rules = self.rules_of(role, namespace);
+        rules.into_iter().map(|rule| Granted { rule, reason: reason.clone() }).collect()
+    }
+
+    fn rules_of(&self, role: &Value, namespace: Option<&str>) -> Vec<Value> {
+        let name = role["name"].as_str().unwrap_or_default();
+        let key = match (role["kind"].as_str(), namespace) {
+            (Some("Role"), Some(namespace)) => format!("{FOLDER}/roles/{namespace}/{name}"),
+            (Some("ClusterRole"), _) => format!("{FOLDER}/clusterroles//{name}"),
+            _ => return Vec::new(),
+        };
+        match self.read_key(&key) {
+            Ok(Some(role)) => role["rules"].as_array().cloned().unwrap_or_default(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Every object below a prefix of the store.
+    pub(crate) fn objects(&self, prefix: &str) -> Vec<Value> {
+        let list = List { prefix, ..List::default() };
+        let entries = self.store.list(list).map(|page| page.entries).unwrap_or_default();
+        entries.iter().filter_map(|e| super::object::decode_entry(e).ok()).collect()
+    }
+}
+
+fn has_exactly(list: &Value, wanted: &str) -> bool {
+    list.as_array().into_iter().flatten().any(|v| v == wanted)
+}
+
+/// The subject of the binding that the user is.
+fn bound(binding: &Value, user: &Identity, namespace: &str) -> Option<String> {
+    binding["subjects"].as_array().into_iter().flatten().find_map(|subject| {
+        let name = subject["name"].as_str().unwrap_or_default();
+        let kind = subject["kind"].as_str().unwrap_or_default();
+        let found = match kind {
+            "User" => user.name == name,
+            "Group" => user.groups.iter().any(|g| g == name),
+            "ServiceAccount" => {
+                let namespace = subject["namespace"].as_str().unwrap_or(namespace);
+                if user.name == format!("system:serviceaccount:{namespace}:{name}") {
+                    return Some(format!("ServiceAccount \"{name}/{namespace}\""));
+                }
+                false
+            }
+            _ => false,
+        };
+        found.then(|| format!("{kind} \"{name}\""))
+    })
+}

@@ -1,5 +1,0 @@
-//! The shim as a program of its own, for the tests: in production it is a mode of `knoll`.
-
-fn main() -> std::process::ExitCode {
-    knoll_embedded::node::shim::shim_main(std::env::args_os().skip(1))
-}
