@@ -54,7 +54,11 @@ pub(super) enum Type {
     Bytes,
     Int,
     Bool,
+    /// A number with a fraction.
+    Double,
     Message(&'static Table),
+    /// A message of which JSON shows one field only; the function chooses it.
+    Union(&'static Table, fn(Map<String, Value>) -> Value),
     /// A message with a list of strings only, which JSON writes as the list.
     Strings,
     /// A time in whole seconds.
@@ -77,7 +81,6 @@ pub(super) const fn keep(number: u32, name: &'static str, ty: Type) -> Field {
     Field { number, name, shape: Shape::Keep(ty) }
 }
 
-/// A repeated field.
 pub(super) const fn list(number: u32, name: &'static str, ty: Type) -> Field {
     Field { number, name, shape: Shape::List(ty) }
 }
@@ -201,6 +204,12 @@ fn value(name: &'static str, ty: &Type, wire: Wire<'_>, depth: usize) -> Result<
             merge(&mut inner, table, expect_bytes(name, wire)?, depth + 1)?;
             inner.into()
         }
+        Type::Double => double(name, wire)?,
+        Type::Union(table, choose) => {
+            let mut inner = Map::new();
+            merge(&mut inner, table, expect_bytes(name, wire)?, depth + 1)?;
+            choose(inner)
+        }
         Type::Strings => strings(name, expect_bytes(name, wire)?)?,
         Type::Time => return time(name, expect_bytes(name, wire)?, false),
         Type::MicroTime => return time(name, expect_bytes(name, wire)?, true),
@@ -293,7 +302,7 @@ fn json(name: &'static str, bytes: &[u8]) -> Result<Option<Value>, Error> {
 fn expect_bytes<'a>(name: &'static str, wire: Wire<'a>) -> Result<&'a [u8], Error> {
     match wire {
         Wire::Bytes(bytes) => Ok(bytes),
-        Wire::Varint(_) | Wire::Other => Err(Error::WrongType(name)),
+        Wire::Varint(_) | Wire::Fixed64(_) | Wire::Other => Err(Error::WrongType(name)),
     }
 }
 
@@ -301,8 +310,22 @@ fn expect_bytes<'a>(name: &'static str, wire: Wire<'a>) -> Result<&'a [u8], Erro
 fn expect_int(name: &'static str, wire: Wire<'_>) -> Result<i64, Error> {
     match wire {
         Wire::Varint(value) => Ok(value.cast_signed()),
-        Wire::Bytes(_) | Wire::Other => Err(Error::WrongType(name)),
+        Wire::Bytes(_) | Wire::Fixed64(_) | Wire::Other => Err(Error::WrongType(name)),
     }
+}
+
+/// A whole number is written without a fraction, as Go writes it.
+#[allow(clippy::cast_possible_truncation, reason = "checked to be whole and small")]
+fn double(name: &'static str, wire: Wire<'_>) -> Result<Value, Error> {
+    /// Below this, each whole number has a value of its own.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let Wire::Fixed64(bits) = wire else { return Err(Error::WrongType(name)) };
+    let number = f64::from_bits(bits);
+    if number.fract() == 0.0 && number.abs() < EXACT {
+        return Ok((number as i64).into());
+    }
+    // JSON has no infinity, and no value that is not a number.
+    serde_json::Number::from_f64(number).map(Value::Number).ok_or(Error::WrongType(name))
 }
 
 fn text(name: &'static str, bytes: &[u8]) -> Result<String, Error> {
@@ -324,9 +347,10 @@ fn is_zero(value: &Value) -> bool {
 fn zero(ty: &Type) -> Value {
     match ty {
         Type::String | Type::Bytes => "".into(),
-        Type::Int | Type::IntOrString => 0.into(),
+        Type::Int | Type::IntOrString | Type::Double => 0.into(),
         Type::Bool => false.into(),
         Type::Message(_) => Map::new().into(),
+        Type::Union(_, choose) => choose(Map::new()),
         Type::Strings => Vec::<Value>::new().into(),
         Type::Quantity => "0".into(),
         Type::Time | Type::MicroTime | Type::Json => Value::Null,

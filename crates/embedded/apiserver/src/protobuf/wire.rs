@@ -14,7 +14,9 @@ pub(super) enum Wire<'a> {
     Varint(u64),
     /// A string, bytes, a message, or packed integers.
     Bytes(&'a [u8]),
-    /// Eight or four bytes, or a group: no Kubernetes type uses them, so their content is skipped.
+    /// Eight bytes: a number with a fraction.
+    Fixed64(u64),
+    /// Four bytes, or a group: no Kubernetes type uses them, so their content is skipped.
     Other,
 }
 
@@ -42,6 +44,7 @@ impl<'a> Reader<'a> {
         let (number, kind) = self.tag()?;
         let value = match kind {
             0 => Wire::Varint(self.varint()?),
+            1 => Wire::Fixed64(self.take(8)?.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))),
             2 => Wire::Bytes(self.bytes()?),
             _ => {
                 self.skip(number, kind)?;

@@ -18,15 +18,6 @@ pub(super) static OBJECT_REFERENCE: Table = &[
     omit(7, "fieldPath", String),
 ];
 
-pub(super) static CONDITION: Table = &[
-    keep(1, "type", String),
-    keep(2, "status", String),
-    omit(3, "observedGeneration", Int),
-    keep(4, "lastTransitionTime", Time),
-    keep(5, "reason", String),
-    keep(6, "message", String),
-];
-
 pub(super) static LABEL_SELECTOR: Table =
     &[map(1, "matchLabels", String), list(2, "matchExpressions", Message(&LABEL_SELECTOR_REQUIREMENT))];
 

@@ -4,6 +4,7 @@
 //! published, so a newer client only ever adds fields, which are skipped.
 
 mod access;
+mod apiextensions;
 mod config;
 mod container;
 mod event;
@@ -12,24 +13,19 @@ mod node;
 mod pod;
 mod scheduling;
 mod volume;
-mod workload;
 
 use super::message::Table;
 
 /// The kinds with a table, as `apiVersion`, `kind` and the table.
 pub(super) static KINDS: &[(&str, &str, &Table)] = &[
-    ("v1", "Binding", &pod::BINDING),
     ("v1", "ConfigMap", &config::CONFIG_MAP),
     ("v1", "Event", &event::EVENT),
     ("v1", "Namespace", &config::NAMESPACE),
     ("v1", "Node", &node::NODE),
-    ("v1", "PersistentVolumeClaim", &volume::PERSISTENT_VOLUME_CLAIM),
     ("v1", "Pod", &pod::POD),
-    ("v1", "ResourceQuota", &workload::RESOURCE_QUOTA),
     ("v1", "Secret", &config::SECRET),
-    ("v1", "Service", &workload::SERVICE),
     ("v1", "ServiceAccount", &config::SERVICE_ACCOUNT),
-    ("apps/v1", "Deployment", &workload::DEPLOYMENT),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition", &apiextensions::CUSTOM_RESOURCE_DEFINITION),
     ("authentication.k8s.io/v1", "SelfSubjectReview", &access::SELF_SUBJECT_REVIEW),
     ("authentication.k8s.io/v1", "TokenRequest", &access::TOKEN_REQUEST),
     ("authentication.k8s.io/v1", "TokenReview", &access::TOKEN_REVIEW),
@@ -37,12 +33,8 @@ pub(super) static KINDS: &[(&str, &str, &Table)] = &[
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview", &access::SELF_SUBJECT_ACCESS_REVIEW),
     ("authorization.k8s.io/v1", "SelfSubjectRulesReview", &access::SELF_SUBJECT_RULES_REVIEW),
     ("authorization.k8s.io/v1", "SubjectAccessReview", &access::SUBJECT_ACCESS_REVIEW),
-    ("batch/v1", "CronJob", &workload::CRON_JOB),
-    ("batch/v1", "Job", &workload::JOB),
     ("coordination.k8s.io/v1", "Lease", &event::LEASE),
     ("events.k8s.io/v1", "Event", &event::EVENTS_EVENT),
-    ("policy/v1", "Eviction", &workload::EVICTION),
-    ("policy/v1", "PodDisruptionBudget", &workload::POD_DISRUPTION_BUDGET),
     ("rbac.authorization.k8s.io/v1", "ClusterRole", &access::CLUSTER_ROLE),
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", &access::CLUSTER_ROLE_BINDING),
     ("rbac.authorization.k8s.io/v1", "Role", &access::ROLE),

@@ -4,17 +4,11 @@ use super::container::{
     APP_ARMOR_PROFILE, CONTAINER, EPHEMERAL_CONTAINER, RESOURCE_REQUIREMENTS, SE_LINUX_OPTIONS, SECCOMP_PROFILE,
     WINDOWS_SECURITY_CONTEXT_OPTIONS,
 };
-use super::meta::{LOCAL_OBJECT_REFERENCE, OBJECT_META, OBJECT_REFERENCE};
+use super::meta::{LOCAL_OBJECT_REFERENCE, OBJECT_META};
 use super::scheduling::{AFFINITY, TOLERATION, TOPOLOGY_SPREAD_CONSTRAINT};
 use super::volume::VOLUME;
 use crate::protobuf::message::Type::{Bool, Int, Message, Quantity, String, Time};
 use crate::protobuf::message::{Table, keep, list, map, omit};
-
-pub(super) static POD_TEMPLATE_SPEC: Table =
-    &[omit(1, "metadata", Message(&OBJECT_META)), omit(2, "spec", Message(&POD_SPEC))];
-
-pub(super) static BINDING: Table =
-    &[omit(1, "metadata", Message(&OBJECT_META)), keep(2, "target", Message(&OBJECT_REFERENCE))];
 
 pub(super) static POD: Table = &[
     omit(1, "metadata", Message(&OBJECT_META)),

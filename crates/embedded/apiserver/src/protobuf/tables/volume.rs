@@ -1,37 +1,8 @@
 //! Volumes of pods, and claims of persistent ones.
 
 use super::meta::{LABEL_SELECTOR, LOCAL_OBJECT_REFERENCE, OBJECT_META, TYPED_LOCAL_OBJECT_REFERENCE};
-use crate::protobuf::message::Type::{Bool, Int, Message, Quantity, String, Time};
+use crate::protobuf::message::Type::{Bool, Int, Message, Quantity, String};
 use crate::protobuf::message::{Table, inline, keep, list, map, omit};
-
-pub(super) static PERSISTENT_VOLUME_CLAIM: Table = &[
-    omit(1, "metadata", Message(&OBJECT_META)),
-    omit(2, "spec", Message(&PERSISTENT_VOLUME_CLAIM_SPEC)),
-    omit(3, "status", Message(&PERSISTENT_VOLUME_CLAIM_STATUS)),
-];
-
-pub(super) static PERSISTENT_VOLUME_CLAIM_STATUS: Table = &[
-    omit(1, "phase", String),
-    list(2, "accessModes", String),
-    map(3, "capacity", Quantity),
-    list(4, "conditions", Message(&PERSISTENT_VOLUME_CLAIM_CONDITION)),
-    map(5, "allocatedResources", Quantity),
-    map(7, "allocatedResourceStatuses", String),
-    keep(8, "currentVolumeAttributesClassName", String),
-    keep(9, "modifyVolumeStatus", Message(&MODIFY_VOLUME_STATUS)),
-];
-
-pub(super) static MODIFY_VOLUME_STATUS: Table =
-    &[omit(1, "targetVolumeAttributesClassName", String), keep(2, "status", String)];
-
-pub(super) static PERSISTENT_VOLUME_CLAIM_CONDITION: Table = &[
-    keep(1, "type", String),
-    keep(2, "status", String),
-    omit(3, "lastProbeTime", Time),
-    omit(4, "lastTransitionTime", Time),
-    omit(5, "reason", String),
-    omit(6, "message", String),
-];
 
 pub(super) static VOLUME: Table = &[keep(1, "name", String), inline(2, &VOLUME_SOURCE)];
 

@@ -30,6 +30,12 @@ impl Encoder {
         encoder
     }
 
+    fn double(self, number: u32, value: f64) -> Self {
+        let mut encoder = self.varint(u64::from(number) << 3 | 1);
+        encoder.0.extend_from_slice(&value.to_le_bytes());
+        encoder
+    }
+
     fn message(self, number: u32, value: Encoder) -> Self {
         self.bytes(number, value.0)
     }
