@@ -1,20 +1,21 @@
 //! Garbage collection: dependents go when the last of their owners has gone.
 //!
-//! The collector follows every object's metadata. Whatever it deletes, it deletes by UID, after it has looked whether
-//! the owner is really not there, so that a stale picture costs a look and never an object.
+//! The collector follows every object's metadata. It deletes by UID, and only after it has read the place where the
+//! owner would be, so that a stale graph costs a read and never an object. A check that failed is repeated.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use serde_json::json;
 use uuid::Uuid;
 
-use super::patch;
+use super::{PAUSE, patch};
 use crate::Server;
 use crate::delete::{self, FOREGROUND, ORPHAN, Options};
 use crate::kinds::Resource;
 use crate::object::{self, Light, Owner};
 use crate::status::{ApiError, Result};
-use knoll_kube_store::{Event, EventKind, Extent, List};
+use knoll_kube_store::{Event, EventKind, Extent, List, Watch};
 
 /// What is known of all objects: who is there, and who depends on whom.
 #[derive(Default)]
@@ -141,7 +142,6 @@ impl Node {
     }
 }
 
-/// Follows every object.
 pub async fn run(server: Server) -> Result<()> {
     let mut graph = Graph::default();
     let mut dirty: Vec<String> = Vec::new();
@@ -162,27 +162,58 @@ pub async fn run(server: Server) -> Result<()> {
             break page.revision;
         }
     };
-    let mut watch = server.store.watch("", revision).map_err(ApiError::internal)?;
+    let watch = server.store.watch("", revision).map_err(ApiError::internal)?;
+    follow(watch, graph, dirty, &server, PAUSE).await
+}
+
+/// Does what follows for one object from the graph.
+trait Checker {
+    fn check(&self, graph: &Graph, key: &str) -> impl Future<Output = Result<()>> + Send;
+}
+
+impl Checker for Server {
+    async fn check(&self, graph: &Graph, key: &str) -> Result<()> {
+        check(self, graph, key).await
+    }
+}
+
+/// Checks the objects of `dirty` and those that each event concerns. A check that failed is repeated after
+/// `retry`, or with the next event.
+async fn follow(
+    mut watch: Watch,
+    mut graph: Graph,
+    mut dirty: Vec<String>,
+    checker: &impl Checker,
+    retry: Duration,
+) -> Result<()> {
     loop {
         let mut done = HashSet::new();
-        let mut again = Vec::new();
+        let mut failed = Vec::new();
         for key in dirty.drain(..) {
             if !done.insert(key.clone()) {
                 continue;
             }
-            if let Err(error) = look(&server, &graph, &key).await {
+            if let Err(error) = checker.check(&graph, &key).await {
                 tracing::debug!(key, %error, "garbage collection of one object failed");
-                again.push(key);
+                failed.push(key);
             }
         }
-        dirty = again;
-        for event in watch.next().await.map_err(ApiError::internal)? {
+        dirty = failed;
+        let events = if dirty.is_empty() {
+            watch.next().await
+        } else {
+            match tokio::time::timeout(retry, watch.next()).await {
+                Ok(events) => events,
+                Err(_) => continue,
+            }
+        };
+        for event in events.map_err(ApiError::internal)? {
             dirty.extend(graph.note(&event));
         }
     }
 }
 
-async fn look(server: &Server, graph: &Graph, key: &str) -> Result<()> {
+async fn check(server: &Server, graph: &Graph, key: &str) -> Result<()> {
     let Some(node) = graph.nodes.get(key) else { return Ok(()) };
     let Some((resource, namespace, name)) = locate(server, key) else { return Ok(()) };
     let namespace = resource.namespaced.then_some(namespace);
@@ -306,5 +337,45 @@ fn ignore_gone(result: Result<()>) -> Result<()> {
     match result {
         Err(error) if matches!(error.code.as_u16(), 404 | 409) => Ok(()),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use knoll_kube_store::Store;
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+    use super::*;
+
+    /// Fails three times, then passes the key on.
+    struct FailsAtFirst {
+        checks: AtomicUsize,
+        passed: UnboundedSender<String>,
+    }
+
+    impl Checker for FailsAtFirst {
+        async fn check(&self, _: &Graph, key: &str) -> Result<()> {
+            if self.checks.fetch_add(1, Ordering::Relaxed) < 3 {
+                return Err(ApiError::internal("not yet"));
+            }
+            let _ = self.passed.send(key.to_owned());
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_check_that_failed_is_repeated_without_an_event() {
+        let (passed, mut keys) = unbounded_channel();
+        let checker = FailsAtFirst { checks: AtomicUsize::new(0), passed };
+        let store = Store::memory();
+        let watch = store.watch("", 0).unwrap_or_else(|error| panic!("{error}"));
+        let key = "core/configmaps/default/a";
+        tokio::select! {
+            result = follow(watch, Graph::default(), vec![key.to_owned()], &checker, Duration::from_millis(1)) => panic!("{result:?}"),
+            passed = keys.recv() => assert_eq!(passed.as_deref(), Some(key)),
+        }
+        assert_eq!(checker.checks.load(Ordering::Relaxed), 4);
     }
 }
