@@ -212,6 +212,38 @@ fn bad_custom_resources_are_refused_with_the_field() {
 }
 
 #[test]
+fn a_list_is_applied_item_by_item() {
+    run(|k| {
+        let list = |data: &str| {
+            format!(
+                "apiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a}}, {data}}}\n\
+                 - {{apiVersion: v1, kind: Secret, metadata: {{name: b}}}}\n"
+            )
+        };
+        assert_eq!(k.ok("apply -f -", &list("data: {x: '1'}")), "configmap/a created\nsecret/b created\n");
+        assert_eq!(k.ok("apply -f -", &list("data: {x: '2'}")), "configmap/a configured\nsecret/b unchanged\n");
+        let error = k.fails("apply -f -", &list("date: {x: '1'}"));
+        assert!(error.contains("unknown field \"date\""), "{error}");
+        assert_eq!(k.ok("delete -f -", &list("data: {}")), "configmap \"a\" deleted\nsecret \"b\" deleted\n");
+    });
+}
+
+#[test]
+fn a_kind_that_is_not_there_is_named() {
+    run(|k| {
+        let foo = "apiVersion: example.com/v1\nkind: Foo\nmetadata: {name: x}\n";
+        for command in ["apply -f -", "create -f -"] {
+            assert_eq!(
+                k.fails(command, foo),
+                "error: resource mapping not found for name: \"x\" namespace: \"\" from \"STDIN\": no matches for kind \"Foo\" in \
+                 version \"example.com/v1\"\nensure CRDs are installed first\n",
+                "{command}"
+            );
+        }
+    });
+}
+
+#[test]
 fn get_watch_shows_changes_as_they_come() {
     run(|k| {
         k.ok("create -f -", MAP);

@@ -1,17 +1,20 @@
-//! OpenAPI v3: what `kubectl explain` and client-side validation read.
+//! OpenAPI: version 3 for `kubectl explain` and for the question whether the server validates fields, and the frame of
+//! version 2, which kubectl reads before it applies a `List` or a kind that is not there.
 
 use axum::response::Response;
+use http::{HeaderMap, header};
 use serde_json::{Map, Value, json};
 
 use crate::kinds::{Resource, Rules, join_version};
-use crate::status::{json_response, page_not_found};
+use crate::status::{bytes_response, json_response, page_not_found};
 use crate::{OK, Server};
 use knoll_kube_model::schema;
 
-/// `/openapi/v3` and the documents below it.
-pub fn serve(server: &Server, segments: &[String]) -> Response {
+/// `/openapi/v2`, `/openapi/v3` and the documents below it.
+pub fn serve(server: &Server, segments: &[String], headers: &HeaderMap) -> Response {
     let words: Vec<&str> = segments.iter().map(String::as_str).collect();
     match words.as_slice() {
+        ["openapi", "v2"] => version_2(headers),
         ["openapi", "v3"] => json_response(OK, &index(server)),
         ["openapi", "v3", "api", version] => document(server, "", version),
         ["openapi", "v3", "apis", group, version] => document(server, group, version),
@@ -22,6 +25,27 @@ pub fn serve(server: &Server, segments: &[String]) -> Response {
         }
         _ => page_not_found(),
     }
+}
+
+/// The document of version 2, which describes no type: fields are validated by the server. A client that finds no
+/// schema here leaves validation to the server.
+fn version_2(headers: &HeaderMap) -> Response {
+    const TITLE: &str = "Kubernetes";
+    let version = super::discovery::VERSION;
+    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !accepted.contains("com.github.proto-openapi.spec.v2") {
+        return json_response(
+            OK,
+            &json!({"swagger": "2.0", "info": {"title": TITLE, "version": version}, "paths": {}, "definitions": {}}),
+        );
+    }
+    // Go clients read nothing but protobuf: field 1 is the version of the format, field 2 the title and the version.
+    let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
+    let info = [field(1, TITLE.as_bytes()), field(2, version.as_bytes())].concat();
+    let mut response = bytes_response(OK, [field(1, b"2.0"), field(2, &info)].concat());
+    let media_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(media_type));
+    response
 }
 
 fn index(server: &Server) -> Value {
