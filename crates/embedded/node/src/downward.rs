@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use knoll_kube_model::Quantity as Amount;
 
 /// The address of every pod, and of the node: containers are processes of this machine.
 pub const ADDRESS: &str = "127.0.0.1";
@@ -58,43 +59,21 @@ pub fn resource(container: &Container, selector: &ResourceFieldSelector) -> Resu
     };
     let divisor = match &selector.divisor {
         Some(divisor) => quantity(divisor)?,
-        None => 1.0,
+        None => Amount::whole(1),
     };
     let value = match asked.and_then(|map| map.get(name)) {
         Some(value) => quantity(value)?,
         // What is not limited is limited by the machine.
         None if list == "limits" && name == "cpu" => {
-            std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64)
+            Amount::whole(std::thread::available_parallelism().map_or(1, |n| n.get() as i64))
         }
-        None => 0.0,
+        None => Amount::whole(0),
     };
-    // A divisor of zero means one, as everywhere in Kubernetes.
-    Ok(format!("{:.0}", (value / if divisor == 0.0 { 1.0 } else { divisor }).ceil()))
+    Ok(value.divide(divisor).to_string())
 }
 
-fn quantity(quantity: &Quantity) -> Result<f64, String> {
-    let text = quantity.0.as_str();
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match &text[digits.len()..] {
-        "n" => 1e-9,
-        "u" => 1e-6,
-        "m" => 1e-3,
-        "" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "P" => 1e15,
-        "E" => 1e18,
-        "Ki" => 1024.0,
-        "Mi" => 1024f64.powi(2),
-        "Gi" => 1024f64.powi(3),
-        "Ti" => 1024f64.powi(4),
-        "Pi" => 1024f64.powi(5),
-        "Ei" => 1024f64.powi(6),
-        _ => return Err(format!("`{text}` is not a quantity")),
-    };
-    digits.parse::<f64>().map(|value| value * factor).map_err(|_| format!("`{text}` is not a quantity"))
+fn quantity(quantity: &Quantity) -> Result<Amount, String> {
+    Amount::parse(&quantity.0).ok_or_else(|| format!("`{}` is not a quantity", quantity.0))
 }
 
 #[cfg(test)]

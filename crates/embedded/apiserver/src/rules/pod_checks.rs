@@ -1,18 +1,12 @@
 //! What is wrong with a pod, and what of it never changes.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
 use serde_json::Value;
 
 use crate::meta::bad_label;
+use knoll_kube_model::Quantity;
 use knoll_kube_model::schema::FieldError;
 
 const FROZEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-
-// The pattern is a constant that the tests run.
-static QUANTITY: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$").ok());
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[][..], Vec::as_slice)
@@ -183,35 +177,13 @@ fn shown(quantity: &Value) -> String {
     quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned)
 }
 
-/// A quantity as a number.
-fn amount(quantity: &Value) -> Option<f64> {
-    let text = match quantity {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        _ => return None,
-    };
-    let parts = QUANTITY.as_ref()?.captures(&text)?;
-    let number: f64 = parts.get(1)?.as_str().parse().ok()?;
-    let unit = match parts.get(2)?.as_str() {
-        "n" => 1e-9,
-        "u" => 1e-6,
-        "m" => 1e-3,
-        "" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "P" => 1e15,
-        "E" => 1e18,
-        "Ki" => 1024.0,
-        "Mi" => 1024.0_f64.powi(2),
-        "Gi" => 1024.0_f64.powi(3),
-        "Ti" => 1024.0_f64.powi(4),
-        "Pi" => 1024.0_f64.powi(5),
-        "Ei" => 1024.0_f64.powi(6),
-        exponent => 10.0_f64.powi(exponent.trim_start_matches(['e', 'E']).parse().ok()?),
-    };
-    Some(number * unit)
+/// A quantity may be written as a string or as a number.
+fn amount(quantity: &Value) -> Option<Quantity> {
+    match quantity {
+        Value::String(text) => Quantity::parse(text),
+        Value::Number(number) => Quantity::parse(&number.to_string()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -222,8 +194,14 @@ mod tests {
 
     #[test]
     fn quantities_are_numbers() {
-        for (text, expect) in [("100m", 0.1), ("1", 1.0), ("1Ki", 1024.0), ("2e3", 2000.0), ("1.5G", 1.5e9)] {
-            assert_eq!(amount(&json!(text)), Some(expect), "{text}");
+        for (text, expect) in [
+            (json!("100m"), "0.1"),
+            (json!(1), "1"),
+            (json!("1Ki"), "1024"),
+            (json!("2e3"), "2000"),
+            (json!(1.5), "1500m"),
+        ] {
+            assert_eq!(amount(&text), Quantity::parse(expect), "{text}");
         }
         assert_eq!(amount(&json!("lots")), None);
     }

@@ -15,11 +15,9 @@ use super::types::Ty;
 /// The variables that an expression may name.
 #[derive(Clone, Copy)]
 pub(crate) enum Env<'e, 's> {
-    /// Nothing.
     Empty,
     /// Any name, of any type.
     Open,
-    /// One more variable.
     Var(&'e str, &'e Ty<'s>, &'e Env<'e, 's>),
 }
 

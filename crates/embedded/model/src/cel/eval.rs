@@ -26,7 +26,6 @@ pub(crate) enum Fault {
     /// The expression did more work than it may.
     #[error("operation cancelled: actual cost limit exceeded")]
     Cost,
-    /// Anything else.
     #[error("{0}")]
     Other(String),
 }

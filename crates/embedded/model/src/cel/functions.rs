@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::eval::{Answer, Evaluation, Fault};
 use super::network::{Cidr, Url, parse_ip};
-use super::quantity::Quantity;
 use super::value::{List, Map, Val};
 use super::{text, time};
+use crate::quantity::Quantity;
 use crate::schema::error::go_float;
 
 /// Calls a function. A method's target comes first among the values.

@@ -10,7 +10,6 @@ mod functions;
 mod names;
 mod network;
 mod program;
-mod quantity;
 mod rule;
 mod signatures;
 mod text;

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::Fault;
-use super::quantity::Quantity;
+use crate::quantity::Quantity;
 use crate::schema::error::go_json;
 use crate::schema::format::{self, Format};
 use crate::schema::{ListType, Schema, Type};

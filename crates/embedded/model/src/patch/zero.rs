@@ -7,13 +7,9 @@ use serde_json::{Value, json};
 
 /// The empty object of a kind.
 pub fn object(api_version: &str, kind: &str) -> Value {
-    let template = || json!({"metadata": {}, "spec": {"containers": null}});
     let names = || json!({"plural": "", "kind": ""});
     let mut object = match (api_version, kind) {
-        ("v1", "Namespace" | "PersistentVolume" | "PersistentVolumeClaim" | "ResourceQuota")
-        | ("networking.k8s.io/v1", "Ingress") => {
-            json!({"spec": {}, "status": {}})
-        }
+        ("v1", "Namespace") => json!({"spec": {}, "status": {}}),
         ("v1", "Pod") => json!({"spec": {"containers": null}, "status": {}}),
         ("v1", "Node") => json!({"spec": {}, "status": {
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
@@ -22,28 +18,9 @@ pub fn object(api_version: &str, kind: &str) -> Value {
                 "kubeletVersion": "", "kubeProxyVersion": "", "operatingSystem": "", "architecture": ""
             }
         }}),
-        ("v1", "Service") => json!({"spec": {}, "status": {"loadBalancer": {}}}),
         ("v1", "Event") => json!({
             "involvedObject": {}, "source": {}, "firstTimestamp": null, "lastTimestamp": null, "eventTime": null,
             "reportingComponent": "", "reportingInstance": ""
-        }),
-        ("apps/v1", "Deployment") => {
-            json!({"spec": {"selector": null, "template": template(), "strategy": {}}, "status": {}})
-        }
-        ("apps/v1", "ReplicaSet") => {
-            json!({"spec": {"selector": null, "template": template()}, "status": {"replicas": 0}})
-        }
-        ("apps/v1", "StatefulSet") => json!({
-            "spec": {"selector": null, "template": template(), "serviceName": "", "updateStrategy": {}},
-            "status": {"replicas": 0, "availableReplicas": 0}
-        }),
-        ("apps/v1", "DaemonSet") => json!({
-            "spec": {"selector": null, "template": template(), "updateStrategy": {}},
-            "status": {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}
-        }),
-        ("batch/v1", "Job") => json!({"spec": {"template": template()}, "status": {}}),
-        ("batch/v1", "CronJob") => json!({
-            "spec": {"schedule": "", "jobTemplate": {"metadata": {}, "spec": {"template": template()}}}, "status": {}
         }),
         ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => json!({"spec": {}, "status": {}}),
         ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => json!({"spec": {}}),

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Column, age, cluster, list, or_none, pod, text, workloads};
+use super::{Column, age, cluster, list, pod, text};
 
 type Cells = fn(&Value, Timestamp) -> Vec<Value>;
 
@@ -23,7 +23,6 @@ pub fn columns(api_version: &str, kind: &str) -> (Vec<Column>, Cells) {
             (vec![name, Column::text("Secrets", "The number of secrets."), age], service_account)
         }
         ("v1", "Node") => (cluster::node_columns(), cluster::node),
-        ("v1", "Service") => (cluster::service_columns(), cluster::service),
         ("v1" | "events.k8s.io/v1", "Event") => (cluster::event_columns(), cluster::event),
         ("coordination.k8s.io/v1", "Lease") => (vec![name, Column::text("Holder", "Who holds the lease."), age], lease),
         ("rbac.authorization.k8s.io/v1", "RoleBinding" | "ClusterRoleBinding") => {
@@ -55,12 +54,6 @@ pub fn columns(api_version: &str, kind: &str) -> (Vec<Column>, Cells) {
             ];
             (columns, policy_binding)
         }
-        ("apps/v1", "Deployment") => (workloads::deployment_columns(), workloads::deployment),
-        ("apps/v1", "ReplicaSet") => (workloads::replica_set_columns(), workloads::replica_set),
-        ("apps/v1", "StatefulSet") => (workloads::stateful_set_columns(), workloads::stateful_set),
-        ("apps/v1", "DaemonSet") => (workloads::daemon_set_columns(), workloads::daemon_set),
-        ("batch/v1", "Job") => (workloads::job_columns(), workloads::job),
-        ("batch/v1", "CronJob") => (workloads::cron_job_columns(), workloads::cron_job),
         _ => {
             let created = Column { ty: "date".into(), ..Column::text("Created At", "When the object was created.") };
             (vec![name, created], other)
@@ -145,15 +138,4 @@ fn binding(object: &Value, now: Timestamp) -> Vec<Value> {
         subjects("Group"),
         subjects("ServiceAccount"),
     ]
-}
-
-/// Labels as `a=b,c=d`.
-pub fn labels(map: Option<&Value>) -> String {
-    let pairs: Vec<_> = map
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-        .collect();
-    or_none(&pairs.join(",")).to_owned()
 }

@@ -1,11 +1,10 @@
-//! Columns of nodes, services and events.
+//! Columns of nodes and events.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::builtin::labels;
 use super::{Column, age, condition, count, list, or_none, text};
 
 pub fn node_columns() -> Vec<Column> {
@@ -65,67 +64,6 @@ pub fn node(object: &Value, now: Timestamp) -> Vec<Value> {
         info("kernelVersion"),
         info("containerRuntimeVersion"),
     ]
-}
-
-pub fn service_columns() -> Vec<Column> {
-    vec![
-        Column::name(),
-        Column::text("Type", "How the service is reached."),
-        Column::text("Cluster-IP", "The address within the cluster."),
-        Column::text("External-IP", "The addresses from outside."),
-        Column::text("Port(s)", "The ports of the service."),
-        Column::age(),
-        Column::text("Selector", "The labels of the pods behind it.").wide(),
-    ]
-}
-
-pub fn service(object: &Value, now: Timestamp) -> Vec<Value> {
-    let ports: Vec<_> = list(object, "/spec/ports")
-        .iter()
-        .map(|port| {
-            let (number, protocol) = (count(port, "/port"), text(port, "/protocol"));
-            match count(port, "/nodePort") {
-                node_port if node_port > 0 => format!("{number}:{node_port}/{protocol}"),
-                _ => format!("{number}/{protocol}"),
-            }
-        })
-        .collect();
-    let cluster_ip = match list(object, "/spec/clusterIPs") {
-        [first, ..] => first.as_str().unwrap_or_default(),
-        [] => or_none(text(object, "/spec/clusterIP")),
-    };
-    vec![
-        json!(text(object, "/metadata/name")),
-        json!(text(object, "/spec/type")),
-        json!(cluster_ip),
-        json!(external_ip(object)),
-        json!(or_none(&ports.join(","))),
-        age(object, now),
-        json!(labels(object.pointer("/spec/selector"))),
-    ]
-}
-
-fn external_ip(object: &Value) -> String {
-    let external = list(object, "/spec/externalIPs").iter().filter_map(Value::as_str);
-    match text(object, "/spec/type") {
-        "ClusterIP" | "NodePort" => or_none(&external.collect::<Vec<_>>().join(",")).to_owned(),
-        "LoadBalancer" => {
-            let ingress = list(object, "/status/loadBalancer/ingress").iter();
-            let balanced: BTreeSet<_> = ingress
-                .map(|ingress| match text(ingress, "/ip") {
-                    "" => text(ingress, "/hostname"),
-                    ip => ip,
-                })
-                .filter(|address| !address.is_empty())
-                .collect();
-            match balanced.into_iter().chain(external).collect::<Vec<_>>().join(",") {
-                none if none.is_empty() => "<pending>".to_owned(),
-                addresses => addresses,
-            }
-        }
-        "ExternalName" => text(object, "/spec/externalName").to_owned(),
-        _ => "<unknown>".to_owned(),
-    }
 }
 
 pub fn event_columns() -> Vec<Column> {

@@ -29,7 +29,7 @@ impl Column {
     }
 
     /// How long ago the object was created.
-    pub fn age() -> Self {
+    pub(crate) fn age() -> Self {
         Self::text("Age", "The time since the object was created.")
     }
 
@@ -51,7 +51,7 @@ impl Column {
 
     /// The column in wide output only.
     #[must_use]
-    pub fn wide(self) -> Self {
+    pub(crate) fn wide(self) -> Self {
         Self { priority: 1, ..self }
     }
 

@@ -51,7 +51,6 @@ enum End {
     One,
     /// To the end of the list.
     Open,
-    /// Up to here.
     At(i64),
 }
 
@@ -73,7 +72,6 @@ enum Comparison {
 }
 
 impl JsonPath {
-    /// Reads a path.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let mut steps = Vec::new();
         let mut rest = text;

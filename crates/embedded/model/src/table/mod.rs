@@ -7,7 +7,6 @@ mod column;
 mod custom;
 mod jsonpath;
 mod pod;
-mod workloads;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -30,12 +29,9 @@ enum Source {
 /// What a row holds of its object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
-    /// Its metadata.
     #[default]
     Metadata,
-    /// All of it.
     Object,
-    /// Nothing.
     None,
 }
 
@@ -74,7 +70,7 @@ impl Columns {
     }
 
     /// What an object has in the columns.
-    pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+    pub(crate) fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         match &self.source {
             Source::BuiltIn(cells) => cells(object, now),
             Source::Custom(columns) => {

@@ -4,7 +4,7 @@
 pub(super) struct Field {
     pub of: &'static str,
     pub name: &'static str,
-    pub list: List,
+    pub list: ListMerge,
     /// The object is owned as a whole by one manager.
     pub atomic: bool,
     /// `x-kubernetes-patch-strategy`.
@@ -14,18 +14,18 @@ pub(super) struct Field {
 }
 
 /// How apply merges a list.
-pub(super) enum List {
+pub(super) enum ListMerge {
     Atomic,
     Set,
     Map(&'static [&'static str]),
 }
 
-use List::{Atomic, Map, Set};
+use ListMerge::{Atomic, Map, Set};
 
 const fn field(
     of: &'static str,
     name: &'static str,
-    list: List,
+    list: ListMerge,
     strategy: &'static str,
     merge_key: &'static str,
 ) -> Field {
@@ -48,15 +48,6 @@ pub(super) const FIELDS: &[Field] = &[
     ),
     field("api.admissionregistration.v1.ValidatingAdmissionPolicySpec", "variables", Map(&["name"]), "merge", "name"),
     field("api.admissionregistration.v1.ValidatingAdmissionPolicyStatus", "conditions", Map(&["type"]), "", ""),
-    field("api.apps.v1.DaemonSetStatus", "conditions", Map(&["type"]), "merge", "type"),
-    field("api.apps.v1.DeploymentSpec", "strategy", Atomic, "retainKeys", ""),
-    field("api.apps.v1.DeploymentStatus", "conditions", Map(&["type"]), "merge", "type"),
-    field("api.apps.v1.ReplicaSetStatus", "conditions", Map(&["type"]), "merge", "type"),
-    field("api.apps.v1.StatefulSetStatus", "conditions", Map(&["type"]), "merge", "type"),
-    field("api.batch.v1.JobStatus", "conditions", Atomic, "merge", "type"),
-    field("api.batch.v1.PodFailurePolicyOnExitCodesRequirement", "values", Set, "", ""),
-    field("api.batch.v1.UncountedTerminatedPods", "failed", Set, "", ""),
-    field("api.batch.v1.UncountedTerminatedPods", "succeeded", Set, "", ""),
     field("api.core.v1.Container", "env", Map(&["name"]), "merge", "name"),
     field("api.core.v1.Container", "ports", Map(&["containerPort", "protocol"]), "merge", "containerPort"),
     field("api.core.v1.Container", "volumeDevices", Map(&["devicePath"]), "merge", "devicePath"),
@@ -72,7 +63,6 @@ pub(super) const FIELDS: &[Field] = &[
     field("api.core.v1.NodeSpec", "podCIDRs", Set, "merge", ""),
     field("api.core.v1.NodeStatus", "addresses", Map(&["type"]), "merge", "type"),
     field("api.core.v1.NodeStatus", "conditions", Map(&["type"]), "merge", "type"),
-    field("api.core.v1.PersistentVolumeClaimStatus", "conditions", Map(&["type"]), "merge", "type"),
     field("api.core.v1.PodSpec", "containers", Map(&["name"]), "merge", "name"),
     field("api.core.v1.PodSpec", "ephemeralContainers", Map(&["name"]), "merge", "name"),
     field("api.core.v1.PodSpec", "hostAliases", Map(&["ip"]), "merge", "ip"),
@@ -96,12 +86,6 @@ pub(super) const FIELDS: &[Field] = &[
     field("api.core.v1.ResourceRequirements", "claims", Map(&["name"]), "", ""),
     field("api.core.v1.ResourceStatus", "resources", Map(&["resourceID"]), "", ""),
     field("api.core.v1.ServiceAccount", "secrets", Map(&["name"]), "merge", "name"),
-    field("api.core.v1.ServiceSpec", "ports", Map(&["port", "protocol"]), "merge", "port"),
-    atomic_map("api.core.v1.ServiceSpec", "selector"),
-    field("api.core.v1.ServiceStatus", "conditions", Map(&["type"]), "merge", "type"),
-    field("api.discovery.v1.Endpoint", "addresses", Set, "", ""),
-    field("api.policy.v1.PodDisruptionBudgetSpec", "selector", Atomic, "replace", ""),
-    field("api.policy.v1.PodDisruptionBudgetStatus", "conditions", Map(&["type"]), "merge", "type"),
     field(
         "apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus",
         "conditions",
@@ -128,8 +112,6 @@ pub(super) const ATOMIC: &[&str] = &[
     "api.admissionregistration.v1.ParamRef",
     "api.admissionregistration.v1.Variable",
     "api.core.v1.ConfigMapKeySelector",
-    "api.core.v1.EndpointAddress",
-    "api.core.v1.EndpointPort",
     "api.core.v1.FileKeySelector",
     "api.core.v1.LocalObjectReference",
     "api.core.v1.NodeSelector",
@@ -139,7 +121,6 @@ pub(super) const ATOMIC: &[&str] = &[
     "api.core.v1.ResourceFieldSelector",
     "api.core.v1.SecretKeySelector",
     "api.core.v1.TypedLocalObjectReference",
-    "api.discovery.v1.EndpointPort",
     "api.rbac.v1.RoleRef",
     "api.rbac.v1.Subject",
     "apimachinery.pkg.apis.meta.v1.LabelSelector",
@@ -149,7 +130,6 @@ pub(super) const ATOMIC: &[&str] = &[
 /// Defaults of fields that tell the items of a list apart.
 pub(super) const KEY_DEFAULTS: &[(&str, &str, &str)] = &[
     ("api.core.v1.ContainerPort", "protocol", "TCP"),
-    ("api.core.v1.ServicePort", "protocol", "TCP"),
     ("api.core.v1.Container", "name", ""),
     ("api.core.v1.EnvVar", "name", ""),
     ("api.core.v1.Volume", "name", ""),
@@ -168,7 +148,6 @@ pub(super) const ANYTHING: &[&str] = &[
 /// Fields that the OpenAPI calls required and the API server does not insist on.
 pub(super) const NOT_REQUIRED: &[(&str, &str)] = &[
     ("api.authentication.v1.TokenRequestSpec", "audiences"),
-    ("api.discovery.v1.EndpointSlice", "endpoints"),
     ("api.core.v1.LocalObjectReference", "name"),
     ("api.core.v1.Container", "name"),
     ("api.core.v1.EnvVar", "name"),

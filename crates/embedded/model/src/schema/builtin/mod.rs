@@ -10,10 +10,8 @@ mod resolve;
 use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::{
-    admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authentication,
-    authorization::v1 as authorization, autoscaling::v1 as autoscaling, batch::v1 as batch,
-    coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery, events::v1 as events,
-    policy::v1 as policy, rbac::v1 as rbac,
+    admissionregistration::v1 as admission, authentication::v1 as authentication, authorization::v1 as authorization,
+    coordination::v1 as coordination, core::v1 as core, events::v1 as events, rbac::v1 as rbac,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
 use schemars::generate::SchemaSettings;
@@ -22,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::Schema;
 
-pub use go_types::base as go_type;
+pub use go_types::base64_error;
 pub use go_values::always;
 
 /// The JSON schemas of a kind and of every type that it uses, by name, with `$ref`s among them.
@@ -131,22 +129,17 @@ macro_rules! kinds {
     };
 }
 
-static KINDS: [Entry; 36] = kinds! {
+static KINDS: [Entry; 23] = kinds! {
     "" "v1" core {
-        Namespace ConfigMap Secret ServiceAccount Pod Event Service Endpoints Node PersistentVolumeClaim
+        Namespace ConfigMap Secret ServiceAccount Pod Event Node
     }
     "events.k8s.io" "v1" events { Event }
     "coordination.k8s.io" "v1" coordination { Lease }
-    "discovery.k8s.io" "v1" discovery { EndpointSlice }
-    "policy" "v1" policy { Eviction PodDisruptionBudget }
-    "autoscaling" "v1" autoscaling { Scale }
     "apiextensions.k8s.io" "v1" apiextensions { CustomResourceDefinition }
     "rbac.authorization.k8s.io" "v1" rbac { Role RoleBinding ClusterRole ClusterRoleBinding }
     "admissionregistration.k8s.io" "v1" admission {
         ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
     }
-    "apps" "v1" apps { Deployment ReplicaSet StatefulSet DaemonSet }
-    "batch" "v1" batch { Job CronJob }
     "authentication.k8s.io" "v1" authentication { TokenReview TokenRequest SelfSubjectReview }
     "authorization.k8s.io" "v1" authorization {
         SubjectAccessReview SelfSubjectAccessReview LocalSubjectAccessReview SelfSubjectRulesReview

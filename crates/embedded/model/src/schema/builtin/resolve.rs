@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::Components;
-use super::facts::{self, Field, List};
+use super::facts::{self, Field, ListMerge};
 use crate::schema::checks::Checks;
 use crate::schema::{ListType, MapType, Schema, Strategy, Type};
 
@@ -117,9 +117,9 @@ fn with_facts(resolved: Arc<Schema>, json: &Value, owner: &str, name: &str) -> A
     }
     if let Some(fact) = fact {
         schema.list_type = match fact.list {
-            List::Atomic => ListType::Atomic,
-            List::Set => ListType::Set,
-            List::Map(keys) => ListType::Map(keys.iter().map(|k| (*k).to_owned()).collect()),
+            ListMerge::Atomic => ListType::Atomic,
+            ListMerge::Set => ListType::Set,
+            ListMerge::Map(keys) => ListType::Map(keys.iter().map(|k| (*k).to_owned()).collect()),
         };
         if fact.atomic {
             schema.map_type = MapType::Atomic;
@@ -193,9 +193,9 @@ pub(super) fn annotate(schemas: &mut Map<String, Value>) {
 fn annotate_field(map: &mut Map<String, Value>, fact: &Field) {
     let mut set = |name: &str, value: Value| _ = map.insert(format!("x-kubernetes-{name}"), value);
     match fact.list {
-        List::Atomic => {}
-        List::Set => set("list-type", json!("set")),
-        List::Map(keys) => {
+        ListMerge::Atomic => {}
+        ListMerge::Set => set("list-type", json!("set")),
+        ListMerge::Map(keys) => {
             set("list-type", json!("map"));
             set("list-map-keys", json!(keys));
         }

@@ -119,8 +119,8 @@ fn definitions_hold_any_schema() {
 
 #[test]
 fn a_schema_is_made_once() {
-    let first = builtin("apps", "v1", "Deployment").unwrap();
+    let first = builtin("", "v1", "Pod").unwrap();
     let start = Instant::now();
-    assert!(Arc::ptr_eq(&first, &builtin("apps", "v1", "Deployment").unwrap()));
+    assert!(Arc::ptr_eq(&first, &builtin("", "v1", "Pod").unwrap()));
     assert!(start.elapsed().as_millis() < 50);
 }

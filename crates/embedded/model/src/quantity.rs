@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display};
 
-/// An exact number, in billionths.
+/// An exact amount of a resource, in billionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Quantity(i128);
+pub struct Quantity(i128);
 
 const ONE: i128 = 1_000_000_000;
 
@@ -31,29 +31,34 @@ impl Quantity {
         Some(Self(if negative { -value } else { value }))
     }
 
-    /// A whole number.
     pub fn whole(i: i64) -> Self {
         Self(i128::from(i) * ONE)
     }
 
-    pub fn sign(self) -> i64 {
+    pub(crate) fn sign(self) -> i64 {
         self.0.signum() as i64
     }
 
-    pub fn add(self, other: Self) -> Option<Self> {
+    pub(crate) fn add(self, other: Self) -> Option<Self> {
         self.0.checked_add(other.0).map(Self)
     }
 
-    pub fn sub(self, other: Self) -> Option<Self> {
+    pub(crate) fn sub(self, other: Self) -> Option<Self> {
         self.0.checked_sub(other.0).map(Self)
     }
 
+    /// How many times `divisor` fits into the quantity, rounded up. A divisor of zero means one, as everywhere in Kubernetes.
+    pub fn divide(self, divisor: Self) -> i128 {
+        let divisor = if divisor.0 == 0 { ONE } else { divisor.0 };
+        self.0 / divisor + i128::from(self.0 % divisor != 0 && (self.0 < 0) == (divisor < 0))
+    }
+
     /// The quantity as an integer, if it is one.
-    pub fn integer(self) -> Option<i64> {
+    pub(crate) fn integer(self) -> Option<i64> {
         if self.0 % ONE == 0 { i64::try_from(self.0 / ONE).ok() } else { None }
     }
 
-    pub fn float(self) -> f64 {
+    pub(crate) fn float(self) -> f64 {
         self.0 as f64 / ONE as f64
     }
 }
@@ -113,5 +118,12 @@ mod tests {
             assert_eq!(Quantity::parse(bad), None, "{bad}");
         }
         assert_eq!(Quantity::parse("1500m").unwrap().to_string(), "1500m");
+        for (value, divisor, expect) in [("1500m", "1", 2), ("1Gi", "1Mi", 1024), ("-1500m", "1", -1), ("3", "0", 3)] {
+            assert_eq!(
+                Quantity::parse(value).unwrap().divide(Quantity::parse(divisor).unwrap()),
+                expect,
+                "{value} {divisor}"
+            );
+        }
     }
 }
