@@ -34,9 +34,7 @@ pub struct Options {
 
 /// A cluster that runs.
 pub struct Cluster {
-    /// The API server.
     pub server: Server,
-    /// Where it listens.
     pub addr: SocketAddr,
     keys: Keys,
     listening: Listening,
@@ -48,12 +46,7 @@ pub struct Cluster {
 pub enum Error {
     /// The data folder cannot be used.
     #[error("cannot use the data folder `{}`: {source}", path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Folder { path: PathBuf, source: std::io::Error },
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] store::Error),
@@ -137,7 +130,6 @@ impl Cluster {
         self.server.client("default")
     }
 
-    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> String {
         let ca = STANDARD.encode(&self.keys.ca_cert);
         let config = json!({
@@ -162,7 +154,7 @@ impl Cluster {
     pub async fn stop(self) {
         self.stop.cancel();
         self.listening.finished().await;
-        self.server.store.clone().close().await;
+        self.server.store().clone().close().await;
     }
 }
 

@@ -182,7 +182,7 @@ fn what_was_compacted_is_gone_and_says_so() {
         client.merge(&format!("{MAPS}/m0"), json!({"data": {"a": "2"}})).await;
         let (code, rest) = client.get(&format!("{MAPS}?continue={next}")).await;
         assert_eq!((code, rest["items"].as_array().unwrap().len()), (StatusCode::OK, 4));
-        let store = &cluster.cluster().server.store;
+        let store = &cluster.cluster().server.store();
         store.compact(store.revision()).await.unwrap();
         let (code, status) = client.get(&format!("{MAPS}?continue={next}&limit=2")).await;
         assert_eq!((code, &status["reason"]), (StatusCode::GONE, &"Expired".into()));
@@ -255,7 +255,7 @@ fn a_large_list_whose_moment_is_forgotten_is_broken_off() {
         let (mut list, mut watch) = (client.open(MAPS).await, client.open(&format!("{MAPS}?watch=1")).await);
         assert!(list.frame().await.unwrap().is_ok() && watch.frame().await.unwrap().is_ok());
         client.delete(&format!("{MAPS}/m39")).await;
-        let store = &cluster.cluster().server.store;
+        let store = &cluster.cluster().server.store();
         store.compact(store.revision()).await.unwrap();
         assert!(list.collect().await.is_err(), "the client must see that there was more");
         let rest = watch.collect().await.unwrap().to_bytes();

@@ -227,7 +227,13 @@ fn evaluate(
 
 impl Server {
     /// Asks every policy in force that matches the write. `object` is what it would become, `old` what it is.
-    pub fn admit(&self, call: &Call, operation: &str, object: Option<&Value>, old: Option<&Value>) -> Result<()> {
+    pub(crate) fn admit(
+        &self,
+        call: &Call,
+        operation: &str,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<()> {
         let policies = self.policies.current();
         let mut asked =
             policies.iter().filter(|p| !p.bindings.is_empty() && covers(&p.matching, call, operation)).peekable();

@@ -20,7 +20,6 @@ const LIMIT: usize = 3 * 1024 * 1024;
 const TYPE_META: &str =
     "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
-/// The whole body.
 pub async fn bytes(body: Body) -> Result<Bytes> {
     match Limited::new(body, LIMIT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),

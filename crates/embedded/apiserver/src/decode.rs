@@ -23,7 +23,7 @@ impl From<Value> for Decoded {
 
 /// Reads JSON; the error is the sentence of Go's decoder.
 pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
-    let found = Found::default();
+    let found = Duplicates::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let read = Seed(&found).deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
     match read {
@@ -82,12 +82,12 @@ pub fn summary(bytes: &[u8]) -> String {
 }
 
 #[derive(Default)]
-struct Found {
+struct Duplicates {
     path: RefCell<String>,
     duplicates: RefCell<Vec<String>>,
 }
 
-struct Seed<'a>(&'a Found);
+struct Seed<'a>(&'a Duplicates);
 
 impl<'de> DeserializeSeed<'de> for Seed<'_> {
     type Value = Value;

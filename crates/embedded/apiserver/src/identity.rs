@@ -12,14 +12,11 @@ use crate::status::{ApiError, Result};
 /// The members of this group may do everything.
 pub const MASTERS: &str = "system:masters";
 
-/// An authenticated user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The user's name.
     pub name: String,
     /// The user's UID, where there is one.
     pub uid: String,
-    /// The user's groups.
     pub groups: Vec<String>,
     /// What else is known of the user.
     pub extra: BTreeMap<String, Vec<String>>,
@@ -33,7 +30,7 @@ impl Identity {
     }
 
     /// May do everything.
-    pub fn is_admin(&self) -> bool {
+    pub(crate) fn is_admin(&self) -> bool {
         self.groups.iter().any(|g| g == MASTERS)
     }
 

@@ -15,7 +15,6 @@ use knoll_kube_model::schema::{self, Schema};
 pub struct Resource {
     /// The API group; empty for the core group.
     pub group: String,
-    /// The API version.
     pub version: String,
     /// The Kind of its objects.
     pub kind: String,
@@ -23,9 +22,7 @@ pub struct Resource {
     pub list_kind: String,
     /// The plural name, as in paths.
     pub plural: String,
-    /// The singular name.
     pub singular: String,
-    /// What people type.
     pub short_names: Vec<String>,
     /// Groups of resources that it is listed with, such as `all`.
     pub categories: Vec<String>,
@@ -58,7 +55,6 @@ pub struct Resource {
 /// What the server keeps of a resource's CustomResourceDefinition.
 #[derive(Debug)]
 pub struct CrdOrigin {
-    /// The definition's name.
     pub name: String,
     /// The version's `openAPIV3Schema`, as JSON, for OpenAPI documents.
     pub openapi: Value,
@@ -69,9 +65,7 @@ pub struct CrdOrigin {
 /// Where a schema comes from: built-in ones are made when first needed.
 #[derive(Clone, Debug)]
 pub enum SchemaSource {
-    /// A built-in kind's.
     Builtin,
-    /// A custom resource's.
     Own(Arc<Schema>),
 }
 
@@ -82,7 +76,6 @@ pub struct Subresource {
     pub name: &'static str,
     /// Group, version and kind of what it takes or gives.
     pub kind: (&'static str, &'static str, &'static str),
-    /// Its verbs.
     pub verbs: &'static [&'static str],
 }
 
@@ -93,25 +86,17 @@ pub enum Rules {
     Custom,
     /// A custom resource definition.
     Crd,
-    /// Namespace
     Namespace,
-    /// ConfigMap
     ConfigMap,
-    /// Secret
     Secret,
-    /// ServiceAccount
     ServiceAccount,
-    /// Pod
     Pod,
-    /// Node
     Node,
     /// Role, RoleBinding, ClusterRole, ClusterRoleBinding
     Role,
     /// Event, of either group.
     Event,
-    /// Lease
     Lease,
-    /// ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding
     Policy,
     /// A review: answered and forgotten.
     Review,
@@ -242,7 +227,6 @@ const POD: &[Subresource] = &[
 const TOKEN: &[Subresource] = &[Subresource { name: "token", kind: (AUTHN, "v1", "TokenRequest"), verbs: &["create"] }];
 const FINALIZE: &[Subresource] = &[Subresource { name: "finalize", kind: ("", "", "Namespace"), verbs: &["update"] }];
 
-/// The built-in resources.
 pub fn builtin() -> impl Iterator<Item = Resource> {
     ROWS.iter().map(|&Row(group, kind, plural, short, namespaced, rules, status)| {
         let own = |words: &[&str]| words.iter().map(|&w| w.to_owned()).collect::<Vec<_>>();

@@ -1,8 +1,9 @@
-//! The API server: requests in, answers as Kubernetes gives them out.
+#![doc = include_str!("../README.md")]
 //!
-//! One [`Server`] answers in process ([`Server::client`]) and over TLS ([`listen`]) alike. What a request names is
-//! parsed by [`path`], looked up in the [`registry`], and carried out by [`read`], [`mod@write`], [`delete`] and
-//! [`watch`] on the [`Store`].
+//! # Inside
+//! One [`Server`] answers in process ([`Server::client`]) and over TLS ([`listen()`]) alike. `path` parses the request's
+//! path, `registry` finds the resource, and `read`, `list`, `write`, `delete` and `watch` carry the request out on the
+//! [`Store`].
 
 mod admission;
 mod body;
@@ -57,7 +58,7 @@ use knoll_kube_store::Store;
 
 pub use controllers::start as start_controllers;
 pub use identity::{Identity, StaticTokens};
-pub use listen::{Authority, Error as ListenError, Listening, listen};
+pub use listen::{Authority, ListenError, Listening, listen};
 pub use runtime::{LogOptions, PodRuntime, RuntimeError, StreamOptions, Streams};
 pub use status::ApiError;
 pub use token::{KeyError, Tokens};
@@ -66,20 +67,17 @@ pub use token::{KeyError, Tokens};
 #[derive(Clone)]
 pub struct Server(Arc<Inner>);
 
-/// What a [`Server`] holds.
+/// What clones of a [`Server`] share.
 pub struct Inner {
-    /// All objects.
-    pub store: Store,
-    /// All resources.
-    pub registry: Registry,
+    pub(crate) store: Store,
+    pub(crate) registry: Registry,
     /// Signs service-account tokens.
-    pub tokens: Tokens,
-    /// The administrator's token.
-    pub static_tokens: StaticTokens,
+    pub(crate) tokens: Tokens,
+    pub(crate) static_tokens: StaticTokens,
     /// The certificate of the authority that signed the server's own, for `kube-root-ca.crt`.
-    pub ca_pem: String,
+    pub(crate) ca_pem: String,
     /// What admission policies say.
-    pub policies: admission::Policies,
+    pub(crate) policies: admission::Policies,
     node: Option<String>,
     runtime: OnceLock<Arc<dyn PodRuntime>>,
     stop: CancellationToken,
@@ -112,17 +110,13 @@ pub struct Config {
 /// One request to a resource, understood.
 #[derive(Clone)]
 pub struct Call {
-    /// Who asks.
     pub identity: Identity,
-    /// The resource.
     pub resource: Arc<Resource>,
     /// `v1`, `apps/v1`: the version that the client speaks.
     pub api_version: String,
     /// What the path named.
     pub target: Target,
-    /// The query.
     pub query: Query,
-    /// The headers.
     pub headers: HeaderMap,
     /// The form of the answer.
     pub form: Form,
@@ -165,7 +159,7 @@ impl Call {
 }
 
 impl Server {
-    /// A server on that store. Call [`controllers::start`] to bring its upkeep to life.
+    /// A server on that store. Call [`start_controllers`] to bring its upkeep to life.
     pub fn new(config: Config) -> Self {
         let Config { store, tokens, static_tokens, ca_pem, node, stop } = config;
         Self(Arc::new(Inner {
@@ -196,7 +190,6 @@ impl Server {
         kube::Client::new(service, namespace)
     }
 
-    /// Answers one request.
     pub async fn handle(&self, request: Request) -> Response {
         match self.route(request).await {
             Ok(response) => response,
@@ -229,7 +222,7 @@ impl Server {
             Path::Groups => Ok(discovery::groups(self, request.headers())),
             Path::Group(group) => Ok(discovery::group(self, &group)),
             Path::Resources(group, version) => Ok(discovery::resources(self, &group, &version)),
-            Path::Other(segments) => Ok(openapi::serve(self, &segments)),
+            Path::Other(segments) => Ok(openapi::serve(self, &segments, request.headers())),
         }
     }
 
@@ -337,20 +330,19 @@ impl Server {
         read::answer(self, &call, written.code, &written.object)
     }
 
-    /// The time now.
     #[allow(clippy::unused_self, reason = "time is the server's to tell")]
     pub fn now(&self) -> Timestamp {
         Timestamp::now()
     }
 
     /// The time now, as objects carry it.
-    pub fn now_text(&self) -> String {
+    pub(crate) fn now_text(&self) -> String {
         self.text_of(self.now())
     }
 
     /// A time as objects carry it: in whole seconds.
     #[allow(clippy::unused_self, reason = "see `now`")]
-    pub fn text_of(&self, time: Timestamp) -> String {
+    pub(crate) fn text_of(&self, time: Timestamp) -> String {
         time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
@@ -366,6 +358,11 @@ impl Server {
 
     fn runtime(&self) -> Option<&Arc<dyn PodRuntime>> {
         self.runtime.get()
+    }
+
+    /// Where the objects are.
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Resolves when the server is told to stop.
@@ -384,18 +381,15 @@ impl Server {
         entry.map(|e| object::decode_entry(&e).map_err(ApiError::internal)).transpose()
     }
 
-    /// A namespace.
-    pub fn read_namespace(&self, name: &str) -> Result<Option<Value>> {
+    pub(crate) fn read_namespace(&self, name: &str) -> Result<Option<Value>> {
         self.read_key(&format!("core/namespaces//{name}"))
     }
 
-    /// A service account.
-    pub fn read_account(&self, namespace: &str, name: &str) -> Result<Option<Value>> {
+    pub(crate) fn read_account(&self, namespace: &str, name: &str) -> Result<Option<Value>> {
         self.read_key(&format!("core/serviceaccounts/{namespace}/{name}"))
     }
 
-    /// A pod.
-    pub fn read_pod(&self, namespace: &str, name: &str) -> Result<Option<Value>> {
+    pub(crate) fn read_pod(&self, namespace: &str, name: &str) -> Result<Option<Value>> {
         self.read_key(&format!("core/pods/{namespace}/{name}"))
     }
 }

@@ -61,7 +61,6 @@ impl Cursor {
         Ok(Self { prefix, after: Some(place.start), at: Some(place.rv), continued: true, only: None })
     }
 
-    /// What comes next.
     pub fn read(&mut self, server: &Server, extent: Extent) -> Result<Page> {
         if let Some(key) = &self.only {
             let revision = server.store.revision();
@@ -159,7 +158,7 @@ fn revision_asked(server: &Server, query: &Query) -> Result<Option<u64>> {
 /// Where a list that was cut goes on.
 fn place(token: &str, prefix: &str) -> std::result::Result<Continue, String> {
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| {
-        knoll_kube_model::schema::go_type64_error(&token.replace('-', "+").replace('_', "/")).unwrap_or_default()
+        knoll_kube_model::schema::base64_error(&token.replace('-', "+").replace('_', "/")).unwrap_or_default()
     })?;
     let value = crate::decode::json(&bytes)?.value;
     let place: Continue = serde_json::from_value(value).map_err(|e| e.to_string())?;

@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// The port could not be had, or the certificate not be made.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ListenError {
     /// Somebody else listens there.
     #[error(
         "port {port} of 127.0.0.1 is taken by another program; choose another one with `--port`, or `--port 0` for any that is free"
@@ -40,7 +40,6 @@ pub enum Error {
     Listen {
         /// The port that was asked for.
         port: u16,
-        /// Why.
         source: std::io::Error,
     },
     /// No certificate could be made.
@@ -54,15 +53,12 @@ pub enum Error {
 /// A certificate authority, in PEM.
 #[derive(Clone)]
 pub struct Authority {
-    /// Its certificate.
     pub cert: String,
-    /// Its private key.
     pub key: String,
 }
 
 impl Authority {
-    /// A new one.
-    pub fn generate() -> Result<Self, Error> {
+    pub fn generate() -> Result<Self, ListenError> {
         let key = KeyPair::generate()?;
         let cert = Self::params().self_signed(&key)?;
         Ok(Self { cert: cert.pem(), key: key.serialize_pem() })
@@ -78,7 +74,7 @@ impl Authority {
     }
 
     /// A TLS configuration for a server of those names.
-    fn serve(&self, names: &[&str]) -> Result<rustls::ServerConfig, Error> {
+    fn serve(&self, names: &[&str]) -> Result<rustls::ServerConfig, ListenError> {
         let issuer = Issuer::new(Self::params(), KeyPair::from_pem(&self.key)?);
         let mut params = CertificateParams::new(names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>())?;
         params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
@@ -98,7 +94,6 @@ impl Authority {
 
 /// A server that listens.
 pub struct Listening {
-    /// Where.
     pub addr: SocketAddr,
     tasks: TaskTracker,
 }
@@ -117,12 +112,12 @@ pub async fn listen(
     authority: &Authority,
     port: u16,
     stop: CancellationToken,
-) -> Result<Listening, Error> {
+) -> Result<Listening, ListenError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(|source| match source.kind() {
-        std::io::ErrorKind::AddrInUse => Error::PortTaken { port },
-        _ => Error::Listen { port, source },
+        std::io::ErrorKind::AddrInUse => ListenError::PortTaken { port },
+        _ => ListenError::Listen { port, source },
     })?;
-    let addr = listener.local_addr().map_err(|source| Error::Listen { port, source })?;
+    let addr = listener.local_addr().map_err(|source| ListenError::Listen { port, source })?;
     let config =
         authority.serve(&["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"])?;
     let acceptor = TlsAcceptor::from(Arc::new(config));

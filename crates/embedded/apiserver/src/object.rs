@@ -122,33 +122,21 @@ pub fn set_meta(object: &mut Value, key: &str, value: Option<Value>) {
 /// The parts of the metadata that selectors and the garbage collector need, read without the rest of the object.
 #[derive(Debug, Deserialize)]
 pub struct Light {
-    /// The metadata.
     pub metadata: LightMeta,
-    /// The Kind.
-    #[serde(default)]
-    pub kind: String,
-    /// The API version.
-    #[serde(default, rename = "apiVersion")]
-    pub api_version: String,
 }
 
 /// See [`Light`].
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LightMeta {
-    /// The object's name.
     #[serde(default)]
     pub name: String,
-    /// Its namespace.
     #[serde(default)]
     pub namespace: String,
-    /// Its UID.
     #[serde(default)]
     pub uid: String,
-    /// Its labels.
     #[serde(default)]
     pub labels: std::collections::BTreeMap<String, String>,
-    /// Its owners.
     #[serde(default)]
     pub owner_references: Vec<Owner>,
     /// What must happen before it may go.
@@ -162,17 +150,13 @@ pub struct LightMeta {
     pub creation_timestamp: Option<String>,
 }
 
-/// An owner reference.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
     /// The owner's API version.
     pub api_version: String,
-    /// The owner's Kind.
     pub kind: String,
-    /// The owner's name.
     pub name: String,
-    /// The owner's UID.
     pub uid: String,
     /// A foreground deletion of the owner waits for this object.
     #[serde(default)]

@@ -1,6 +1,5 @@
 //! What a request's path names: a discovery document, or a resource in a namespace with a name and a subresource.
 
-/// A parsed path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Path {
     /// `/api`
@@ -22,7 +21,6 @@ pub enum Path {
 pub struct Target {
     /// The API group; empty for the core group.
     pub group: String,
-    /// The API version.
     pub version: String,
     /// The plural name of the resource.
     pub resource: String,

@@ -98,7 +98,6 @@ fn decode(text: &str) -> String {
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The objects themselves.
     Object,
     /// `meta.k8s.io/v1` Table, for `kubectl get`.
     Table,

@@ -18,13 +18,10 @@ pub enum Wish<'a> {
     Resource {
         /// `get`, `create` and the like.
         verb: &'a str,
-        /// The API group.
         group: &'a str,
-        /// The plural name.
         resource: &'a str,
         /// `status` and the like.
         subresource: Option<&'a str>,
-        /// The object.
         name: Option<&'a str>,
         /// The namespace; none for the whole cluster.
         namespace: Option<&'a str>,
@@ -33,7 +30,6 @@ pub enum Wish<'a> {
     Path {
         /// The method, in small letters.
         verb: &'a str,
-        /// The path.
         path: &'a str,
     },
 }
@@ -119,7 +115,6 @@ pub fn authorize_path(server: &Server, user: &Identity, method: &Method, path: &
 
 /// A rule that somebody has, and by what.
 pub struct Granted {
-    /// The rule.
     pub rule: Value,
     /// Which binding gives it to whom.
     pub reason: String,
@@ -136,7 +131,7 @@ impl Server {
     }
 
     /// Every rule that some role grants the user in that namespace, or in the whole cluster.
-    pub fn rules_for(&self, user: &Identity, namespace: Option<&str>) -> Vec<Granted> {
+    pub(crate) fn rules_for(&self, user: &Identity, namespace: Option<&str>) -> Vec<Granted> {
         let mut rules = Vec::new();
         for binding in self.objects(&format!("{FOLDER}/clusterrolebindings/")) {
             rules.extend(self.granted(&binding, user, None));

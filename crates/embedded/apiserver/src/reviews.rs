@@ -14,7 +14,6 @@ use crate::{Call, Server, object, write};
 use knoll_kube_model::patch;
 use knoll_kube_model::schema::FieldError;
 
-/// Answers a review.
 pub fn create(server: &Server, call: &Call, body: Decoded) -> Result<Response> {
     let Decoded { value: mut review, duplicates } = body;
     envelope::take(call, &mut review, &duplicates, Source::Body)?;
@@ -250,7 +249,7 @@ fn bound_pod(server: &Server, namespace: &str, reference: &Value) -> Result<Opti
 impl Server {
     /// The user of a service-account token that is for one of these audiences, and the audiences that matched. What
     /// the token is bound to must still be there.
-    pub fn verify_service_account(&self, token: &str, audiences: &[String]) -> Option<(Identity, Vec<String>)> {
+    pub(crate) fn verify_service_account(&self, token: &str, audiences: &[String]) -> Option<(Identity, Vec<String>)> {
         let claims = self.tokens.verify(token, self.now().as_second())?;
         let matched: Vec<String> = audiences.iter().filter(|a| claims.aud.contains(a)).cloned().collect();
         if matched.is_empty() {

@@ -57,7 +57,6 @@ pub struct LogOptions {
 /// Which streams a client of `pods/attach` or `pods/exec` asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamOptions {
-    /// The client writes.
     pub stdin: bool,
     /// The client reads standard output.
     pub stdout: bool,

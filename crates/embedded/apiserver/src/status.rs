@@ -10,7 +10,6 @@ use knoll_kube_model::schema::FieldError;
 /// An error that a client sees as a `Status`.
 #[derive(Clone, Debug)]
 pub struct ApiError {
-    /// The HTTP status.
     pub code: StatusCode,
     /// The machine-readable reason; empty where Kubernetes gives none.
     pub reason: &'static str,
@@ -38,7 +37,6 @@ pub struct Subject<'a> {
     pub group: &'a str,
     /// The plural name of the resource.
     pub resource: &'a str,
-    /// The object's name.
     pub name: &'a str,
 }
 
@@ -72,17 +70,17 @@ impl ApiError {
     }
 
     /// The request makes no sense.
-    pub fn bad_request(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
     /// No valid credentials came with the request.
-    pub fn unauthorized() -> Self {
+    pub(crate) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
     /// The user may not do that.
-    pub fn forbidden(subject: Subject<'_>, why: &str) -> Self {
+    pub(crate) fn forbidden(subject: Subject<'_>, why: &str) -> Self {
         let message = if subject.name.is_empty() {
             format!("{} is forbidden: {why}", subject.qualified())
         } else {
@@ -92,30 +90,30 @@ impl ApiError {
     }
 
     /// There is no such object.
-    pub fn not_found(subject: Subject<'_>) -> Self {
+    pub(crate) fn not_found(subject: Subject<'_>) -> Self {
         let message = format!("{} \"{}\" not found", subject.qualified(), subject.name);
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).with(subject.details())
     }
 
     /// There is no such API.
-    pub fn no_such_resource() -> Self {
+    pub(crate) fn no_such_resource() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource").with(json!({}))
     }
 
     /// There is no such method at that path.
-    pub fn method_not_allowed() -> Self {
+    pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(json!({}))
     }
 
     /// The resource is there, but not that verb.
-    pub fn method_not_supported(subject: Subject<'_>, verb: &str) -> Self {
+    pub(crate) fn method_not_supported(subject: Subject<'_>, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind \"{}\"", subject.qualified());
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(subject.details())
     }
 
     /// An object of that name is there already.
-    pub fn already_exists(subject: Subject<'_>) -> Self {
+    pub(crate) fn already_exists(subject: Subject<'_>) -> Self {
         let message = format!("{} \"{}\" already exists", subject.qualified(), subject.name);
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with(subject.details())
     }
@@ -127,7 +125,7 @@ impl ApiError {
     }
 
     /// The client's `resourceVersion` is not the object's.
-    pub fn modified(subject: Subject<'_>) -> Self {
+    pub(crate) fn modified(subject: Subject<'_>) -> Self {
         Self::conflict(
             subject,
             "the object has been modified; please apply your changes to the latest version and try again",
@@ -162,27 +160,27 @@ impl ApiError {
     }
 
     /// The revision that was asked for is gone.
-    pub fn expired(message: impl Into<String>) -> Self {
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
     /// The body's form is not one that is understood here.
-    pub fn unsupported_media_type(message: impl Into<String>) -> Self {
+    pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
     /// The answer has no form that the client takes.
-    pub fn not_acceptable(message: impl Into<String>) -> Self {
+    pub(crate) fn not_acceptable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
     /// The request is larger than the server takes.
-    pub fn too_large(message: impl Into<String>) -> Self {
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
     /// The server failed; its log says more.
-    pub fn internal(error: impl std::fmt::Display) -> Self {
+    pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
         tracing::error!(%error, "request failed inside the server");
         let message = format!("Internal error occurred: {error}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)

@@ -26,7 +26,6 @@ pub struct Claims {
     pub exp: i64,
     /// When it was issued.
     pub iat: i64,
-    /// Who issued it.
     pub iss: String,
     /// The token's own id.
     pub jti: String,
@@ -44,7 +43,6 @@ pub struct Claims {
 pub struct Binding {
     /// The service account's namespace.
     pub namespace: String,
-    /// The service account.
     pub serviceaccount: Bound,
     /// The pod that carries the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,9 +55,7 @@ pub struct Binding {
 /// An object by name and UID.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Bound {
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }
 
@@ -86,7 +82,7 @@ impl Tokens {
 
     /// The audience of tokens that are for the API server.
     #[allow(clippy::unused_self, reason = "a server's tokens have one audience, whatever it will be called")]
-    pub fn api_audience(&self) -> &'static str {
+    pub(crate) fn api_audience(&self) -> &'static str {
         ISSUER
     }
 
@@ -101,7 +97,7 @@ impl Tokens {
     }
 
     /// What a token says, if this key signed it and it is valid at that time (seconds since the epoch).
-    pub fn verify(&self, token: &str, now: i64) -> Option<Claims> {
+    pub(crate) fn verify(&self, token: &str, now: i64) -> Option<Claims> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (_, body) = signed.split_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;

@@ -25,7 +25,6 @@ const CLOSE: u8 = 255;
 /// How many messages may wait for the client, or for the process, before the other side has to.
 const BACKLOG: usize = 16;
 
-/// A subprotocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// `v4.channel.k8s.io`

@@ -126,7 +126,6 @@ impl Requirement {
         }
     }
 
-    /// The label.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -191,37 +190,6 @@ impl LabelSelector {
         let mut requirements = Parser { lexer: Lexer::new(text) }.selector()?;
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self { requirements })
-    }
-
-    /// Reads the `matchLabels` and `matchExpressions` of an API object. Nothing at all selects nothing, which is `None`.
-    pub fn from_object(selector: Option<&Value>) -> Result<Option<Self>, SelectError> {
-        let Some(Value::Object(selector)) = selector else {
-            return Ok(None);
-        };
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let mut requirements = Vec::new();
-        for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-            requirements.push(Requirement::new(key, Operator::Equals, [text(value)])?);
-        }
-        for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
-            let operator = match expression.get("operator").and_then(Value::as_str).unwrap_or_default() {
-                "In" => Operator::In,
-                "NotIn" => Operator::NotIn,
-                "Exists" => Operator::Exists,
-                "DoesNotExist" => Operator::DoesNotExist,
-                other => {
-                    return Err(SelectError(format!("{other:?} is not a valid label selector operator")));
-                }
-            };
-            let values = expression.get("values").and_then(Value::as_array).into_iter().flatten().map(text);
-            requirements.push(Requirement::new(
-                expression.get("key").and_then(Value::as_str).unwrap_or_default(),
-                operator,
-                values,
-            )?);
-        }
-        requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(Some(Self { requirements }))
     }
 
     /// Everything is selected.

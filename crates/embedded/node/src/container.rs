@@ -20,7 +20,6 @@ use super::shim::{CONTAINER, EXEC};
 /// The executable that is a shim when told so.
 #[derive(Clone, Debug)]
 pub struct Executable {
-    /// The file.
     pub path: PathBuf,
     /// The arguments that make it a shim.
     pub args: Vec<String>,
@@ -29,16 +28,14 @@ pub struct Executable {
 /// What becomes of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Its process runs.
     Started(Started),
-    /// It has ended.
     Exited(Exit),
     /// Its shim is gone and had not been told to start it.
     Abandoned,
 }
 
 /// A container that was found in its folder.
-pub enum Found {
+pub enum Recovered {
     /// It was not told to start.
     New,
     /// It has ended, as its folder tells.
@@ -69,19 +66,19 @@ impl Shim {
     }
 
     /// Looks into an instance's folder for what became of it.
-    pub async fn find(folder: &Path, events: impl Fn(Event) + Send + Sync + 'static) -> io::Result<Found> {
+    pub async fn find(folder: &Path, events: impl Fn(Event) + Send + Sync + 'static) -> io::Result<Recovered> {
         if folder.join(files::EXIT).exists() {
-            return Ok(Found::Ended);
+            return Ok(Recovered::Ended);
         }
         if !folder.join(files::SPEC).exists() {
-            return Ok(Found::New);
+            return Ok(Recovered::New);
         }
         match connect(folder, &Frame::Watch).await {
-            Ok(stream) => Ok(Found::Alive(Self::attend(stream, folder, events))),
+            Ok(stream) => Ok(Recovered::Alive(Self::attend(stream, folder, events))),
             // Nobody listens: the shim is gone, or about to.
             Err(_) => Ok(match settle(folder).await? {
-                Some(_) => Found::Ended,
-                None => Found::New,
+                Some(_) => Recovered::Ended,
+                None => Recovered::New,
             }),
         }
     }

@@ -31,7 +31,7 @@ const FROM_HOST: [&str; 12] = [
 
 /// Why a container's environment cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum EnvironmentError {
     /// Something it refers to is not there (yet).
     #[error("{0}")]
     Missing(Missing),
@@ -40,7 +40,7 @@ pub enum Error {
     Invalid(String),
 }
 
-impl From<Missing> for Error {
+impl From<Missing> for EnvironmentError {
     fn from(missing: Missing) -> Self {
         Self::Missing(missing)
     }
@@ -77,7 +77,11 @@ pub fn needs(container: &Container) -> Needs {
 }
 
 /// The variables that the pod itself sets, in which `$(NAME)` is a variable set before.
-pub fn variables(pod: &Pod, container: &Container, objects: &Objects) -> Result<BTreeMap<String, String>, Error> {
+pub fn variables(
+    pod: &Pod,
+    container: &Container,
+    objects: &Objects,
+) -> Result<BTreeMap<String, String>, EnvironmentError> {
     let mut variables = BTreeMap::new();
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.as_deref().unwrap_or_default();
@@ -104,7 +108,7 @@ fn value(
     variable: &EnvVar,
     before: &BTreeMap<String, String>,
     objects: &Objects,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<String>, EnvironmentError> {
     let Some(source) = &variable.value_from else {
         return Ok(Some(expand(variable.value.as_deref().unwrap_or_default(), before)));
     };
@@ -115,12 +119,15 @@ fn value(
         return Ok(objects.key(Kind::Secret, &key.name, &key.key, key.optional.unwrap_or(false))?.map(text));
     }
     if let Some(field) = &source.field_ref {
-        return downward::field(pod, &field.field_path).map(Some).map_err(Error::Invalid);
+        return downward::field(pod, &field.field_path).map(Some).map_err(EnvironmentError::Invalid);
     }
     if let Some(selector) = &source.resource_field_ref {
-        return downward::resource(container, selector).map(Some).map_err(Error::Invalid);
+        return downward::resource(container, selector).map(Some).map_err(EnvironmentError::Invalid);
     }
-    Err(Error::Invalid(format!("the variable `{}` has a source that the embedded node does not know", variable.name)))
+    Err(EnvironmentError::Invalid(format!(
+        "the variable `{}` has a source that the embedded node does not know",
+        variable.name
+    )))
 }
 
 /// The whole environment: the host's, the pod's over it, with the paths of volumes as they are on the host.

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use super::shim::files;
 
-/// A pod's folder.
 #[derive(Clone, Debug)]
 pub struct PodFolder(PathBuf);
 
@@ -22,12 +21,10 @@ impl PodFolder {
         Self(pods.join(uid))
     }
 
-    /// The folder itself.
     pub fn root(&self) -> &Path {
         &self.0
     }
 
-    /// Makes it.
     pub fn create(&self) -> io::Result<()> {
         for path in [self.home(), self.temporary(), self.0.join("volumes")] {
             files::create_folder(&path)?;
@@ -45,7 +42,6 @@ impl PodFolder {
         self.0.join("tmp")
     }
 
-    /// A volume.
     pub fn volume(&self, name: &str) -> PathBuf {
         self.0.join("volumes").join(name)
     }

@@ -1,25 +1,19 @@
-//! A node that runs pods as processes.
+#![doc = include_str!("../README.md")]
 //!
-//! The node watches the pods that name it, runs their containers as processes of the host, each under a [`shim`] that
+//! # Inside
+//! The node watches the pods that name it, runs their containers as processes of the host, each under a `shim` that
 //! outlives the node, and reports how they go: a kubelet without images, namespaces or a network of its own.
 //!
 //! # What a container sees
 //! - **Programs**: there are no images. A command's first word is looked up on `PATH`, which starts with [`Config::path`].
 //! - **Files**: containers share the host's. Volumes lie in the pod's folder; a path at or under a `mountPath` is
 //!   replaced by where the volume lies wherever it stands as a whole path in the command, the arguments, a value of the
-//!   environment or the working directory ([`paths`]). The same holds for `terminationMessagePath`.
-//! - **Environment**: what the pod says, and little else ([`environment`]).
+//!   environment or the working directory (`paths`). The same holds for `terminationMessagePath`.
+//! - **Environment**: what the pod says, and little else (`environment`).
 //! - **Network**: the host's; every pod has the address 127.0.0.1.
 //! - **Its end**: SIGTERM goes to the main process alone, as a kubelet sends it to a container's first process, so that a
 //!   program that hands signals on to its children does not have them hear two. After the grace period, and when the main
 //!   process has ended, every process of the container is killed.
-//!
-//! # Guarantees
-//! - A container is started at most once for each instance that the status counts, whatever is killed in between.
-//! - A container that ran while the node was away is reported with its true end; one whose end nobody knows is lost
-//!   (`ContainerStatusUnknown`, 137).
-//! - Pods, tokens, specs and logs are readable by the node's user only.
-//! - Nothing of a pod, neither process nor file, outlives its object while a node runs.
 
 mod container;
 mod downward;
@@ -68,7 +62,7 @@ pub struct Config {
     pub dir: PathBuf,
     /// Folders in front of the host's `PATH`; that of our own executable first.
     pub path: Vec<PathBuf>,
-    /// The executable that runs [`shim::shim_main`] when it is given `shim_args`.
+    /// The executable that runs [`shim_main`] when it is given `shim_args`.
     pub shim: PathBuf,
     /// The arguments that make it a shim.
     pub shim_args: Vec<String>,
@@ -82,7 +76,6 @@ pub enum Error {
         "the node cannot use its folder `{path}`: {source}; choose another, or make it writable for this user only"
     )]
     Folder {
-        /// The folder.
         path: PathBuf,
         /// What the host said.
         source: std::io::Error,

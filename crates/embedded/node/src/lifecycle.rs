@@ -3,11 +3,9 @@
 /// When a container that has ended is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// Always.
     Always,
     /// After an exit code other than zero.
     OnFailure,
-    /// Never.
     Never,
 }
 
@@ -47,18 +45,11 @@ pub enum Progress {
     /// It has not been started. Next: `Active`.
     New,
     /// It starts, runs, or waits for something it needs. Next: `Ended`.
-    Active {
-        /// Its process runs.
-        running: bool,
-    },
+    Active { running: bool },
     /// It has ended. Next: `Active`, when it is to be started again.
-    Ended {
-        /// With this code.
-        code: i32,
-    },
+    Ended { code: i32 },
 }
 
-/// What to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Next {
     /// Start these for the first time, now.

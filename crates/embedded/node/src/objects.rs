@@ -12,9 +12,7 @@ use kube::{Api, Client};
 /// Which kind an object is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A ConfigMap.
     ConfigMap,
-    /// A Secret.
     Secret,
 }
 
@@ -23,7 +21,6 @@ pub enum Kind {
 pub struct Needs(BTreeSet<(Kind, String)>);
 
 impl Needs {
-    /// One more.
     pub fn add(&mut self, kind: Kind, name: &str) {
         self.0.insert((kind, name.to_owned()));
     }
@@ -36,9 +33,7 @@ pub struct Objects(BTreeMap<(Kind, String), BTreeMap<String, Vec<u8>>>);
 /// Something that a container cannot start without.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Of this kind,
     pub kind: Kind,
-    /// of this name,
     pub name: String,
     /// in it this key; `None` when all of it is missing.
     pub key: Option<String>,
@@ -84,7 +79,6 @@ impl Objects {
         }
     }
 
-    /// Adds an object.
     #[cfg(test)]
     pub fn with(mut self, kind: Kind, name: &str, content: &[(&str, &str)]) -> Self {
         let content = content.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();

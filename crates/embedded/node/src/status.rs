@@ -14,13 +14,11 @@ use super::shim::files::{Cause, Exit};
 /// A container of the pod.
 #[derive(Clone, Debug)]
 pub struct Container {
-    /// Its name.
     pub name: String,
     /// Its image, which is only a word here.
     pub image: String,
     /// Its part in the pod.
     pub role: Role,
-    /// Where it is.
     pub state: State,
     /// How its instance before this one ended.
     pub last: Option<Ended>,
@@ -31,21 +29,16 @@ pub struct Container {
 /// Where a container is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It waits.
     Waiting {
         /// For what, in a word.
         reason: &'static str,
         /// And in a sentence.
         message: Option<String>,
     },
-    /// It runs.
     Running {
-        /// As this process.
         pid: i32,
-        /// Since then.
         at: Timestamp,
     },
-    /// It has ended.
     Ended(Ended),
 }
 
@@ -63,7 +56,6 @@ pub struct Ended {
 /// What is known of a pod.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// The pod itself.
     pub pod: &'a Pod,
     /// Its containers: the init ones in order, then the main ones.
     pub containers: &'a [Container],
@@ -100,7 +92,6 @@ pub fn status(view: View<'_>, before: &PodStatus, now: Timestamp) -> PodStatus {
     }
 }
 
-/// The pod's phase.
 pub fn phase(view: View<'_>) -> &'static str {
     let mut main = view.containers.iter().filter(|container| container.role == Role::Main);
     if view.finished {

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 
 use super::Context;
-use super::container::{Event, Found, Shim};
+use super::container::{Event, Recovered, Shim};
 use super::folder::PodFolder;
 
 /// The pods on disk that are not among those `known`, by uid. Asked before a new pod may have a folder: later, it would
@@ -26,7 +26,7 @@ pub async fn sweep(context: Arc<Context>, strays: Vec<String>) {
             let listen = move |event| {
                 let _ = sender.send(event);
             };
-            if let Ok(Found::Alive(shim)) = Shim::find(&instance, listen).await {
+            if let Ok(Recovered::Alive(shim)) = Shim::find(&instance, listen).await {
                 shim.signal(Signal::SIGKILL);
                 while matches!(events.recv().await, Some(Event::Started(_))) {}
             }

@@ -13,32 +13,25 @@ use super::volumes::{Token, write_file};
 
 /// A token and the volume that it belongs to.
 #[derive(Clone, Debug)]
-pub struct Placed {
-    /// The volume's folder.
+pub struct TokenVolume {
     pub root: PathBuf,
-    /// The token.
     pub token: Token,
 }
 
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TokenError {
     /// The API server gave none.
     #[error("no token for the service account \"{account}\": {source}")]
-    Request {
-        /// Whose.
-        account: String,
-        /// What it said.
-        source: Box<kube::Error>,
-    },
+    Request { account: String, source: Box<kube::Error> },
     /// It could not be written.
     #[error("the token cannot be written: {0}")]
     Write(#[from] std::io::Error),
 }
 
-impl Placed {
+impl TokenVolume {
     /// Gets a token that is good as long as the pod exists, writes it, and says when to get the next.
-    pub async fn refresh(&self, client: &Client, pod: &Pod) -> Result<Duration, Error> {
+    pub async fn refresh(&self, client: &Client, pod: &Pod) -> Result<Duration, TokenError> {
         let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref()).unwrap_or("default");
         let request = TokenRequest {
             spec: TokenRequestSpec {
@@ -58,7 +51,7 @@ impl Placed {
         let answer = accounts
             .create_token_request(account, &PostParams::default(), &request)
             .await
-            .map_err(|source| Error::Request { account: account.to_owned(), source: Box::new(source) })?;
+            .map_err(|source| TokenError::Request { account: account.to_owned(), source: Box::new(source) })?;
         let (token, lifetime) = match answer.status {
             Some(status) => {
                 let left = status.expiration_timestamp.0.duration_since(Timestamp::now()).as_secs();

@@ -21,29 +21,22 @@ const MODE: u32 = 0o600;
 
 /// Why a volume cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum VolumeError {
     /// Something it is made of is not there (yet).
     #[error("{0}")]
     Missing(Missing),
     /// The pod asks for what the node does not have, or contradicts itself.
     #[error("volume \"{volume}\": {why}")]
     Invalid {
-        /// The volume.
         volume: String,
         /// What is wrong, and what to do.
         why: String,
     },
-    /// The host refused.
     #[error("volume \"{volume}\": {source}")]
-    Io {
-        /// The volume.
-        volume: String,
-        /// What it said.
-        source: io::Error,
-    },
+    Io { volume: String, source: io::Error },
 }
 
-impl From<Missing> for Error {
+impl From<Missing> for VolumeError {
     fn from(missing: Missing) -> Self {
         Self::Missing(missing)
     }
@@ -65,9 +58,7 @@ pub enum Content {
 pub struct File {
     /// Where in the volume.
     pub path: PathBuf,
-    /// What it holds.
     pub bytes: Vec<u8>,
-    /// Its mode.
     pub mode: u32,
 }
 
@@ -80,7 +71,6 @@ pub struct Token {
     pub audience: Option<String>,
     /// How long it is good for.
     pub seconds: i64,
-    /// The file's mode.
     pub mode: u32,
 }
 
@@ -106,14 +96,13 @@ pub fn needs(pod: &Pod) -> Needs {
     needs
 }
 
-/// A pod's volumes.
 pub fn volumes(pod: &Pod) -> &[Volume] {
     pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default()
 }
 
 /// What a volume is made of, from the objects that were read for it.
-pub fn content(pod: &Pod, volume: &Volume, objects: &Objects) -> Result<Content, Error> {
-    let invalid = |why: String| Error::Invalid { volume: volume.name.clone(), why };
+pub fn content(pod: &Pod, volume: &Volume, objects: &Objects) -> Result<Content, VolumeError> {
+    let invalid = |why: String| VolumeError::Invalid { volume: volume.name.clone(), why };
     if volume.empty_dir.is_some() {
         return Ok(Content::Empty);
     }
@@ -138,7 +127,7 @@ pub fn content(pod: &Pod, volume: &Volume, objects: &Objects) -> Result<Content,
         for projection in source.sources.iter().flatten() {
             project(pod, projection, source.default_mode, objects, &mut files, &mut tokens).map_err(
                 |error| match error {
-                    Projection::Missing(missing) => Error::Missing(missing),
+                    Projection::Missing(missing) => VolumeError::Missing(missing),
                     Projection::Invalid(why) => invalid(why),
                 },
             )?;
@@ -284,8 +273,8 @@ fn host_path(source: &HostPathVolumeSource) -> Result<PathBuf, String> {
 }
 
 /// Puts a volume's folder and files in place. Files that are there already are replaced whole.
-pub fn write(root: &Path, volume: &str, content: &Content) -> Result<(), Error> {
-    let failed = |source| Error::Io { volume: volume.to_owned(), source };
+pub fn write(root: &Path, volume: &str, content: &Content) -> Result<(), VolumeError> {
+    let failed = |source| VolumeError::Io { volume: volume.to_owned(), source };
     match content {
         Content::Host(_) => Ok(()),
         Content::Empty => files::create_folder(root).map_err(failed),
@@ -314,10 +303,10 @@ pub fn mounts(
     container: &Container,
     roots: &BTreeMap<String, PathBuf>,
     expand: impl Fn(&str) -> String,
-) -> Result<Mounts, Error> {
+) -> Result<Mounts, VolumeError> {
     let mut mounts = Mounts::default();
     for mount in container.volume_mounts.iter().flatten() {
-        let invalid = |why: String| Error::Invalid { volume: mount.name.clone(), why };
+        let invalid = |why: String| VolumeError::Invalid { volume: mount.name.clone(), why };
         let root = roots.get(&mount.name).ok_or_else(|| invalid("the pod has no volume of this name".to_owned()))?;
         let sub_path = match (&mount.sub_path, &mount.sub_path_expr) {
             (Some(path), _) if !path.is_empty() => Some(path.clone()),
@@ -329,7 +318,8 @@ pub fn mounts(
             Some(path) if inside(Path::new(&path)) => {
                 let host = root.join(&path);
                 if !host.exists() {
-                    files::create_folder(&host).map_err(|source| Error::Io { volume: mount.name.clone(), source })?;
+                    files::create_folder(&host)
+                        .map_err(|source| VolumeError::Io { volume: mount.name.clone(), source })?;
                 }
                 host
             }
@@ -348,7 +338,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, from_value, json};
 
-    fn content_of(volume: Value) -> Result<Content, Error> {
+    fn content_of(volume: Value) -> Result<Content, VolumeError> {
         let mut volume = volume;
         volume["name"] = "v".into();
         let pod: Pod = from_value(json!({

@@ -60,7 +60,6 @@ pub enum Error {
     /// The file could not be opened or created.
     #[error("could not open the store's file `{}`: {source}", .path.display())]
     Open {
-        /// The file.
         path: PathBuf,
         /// What the file system or the database said.
         source: Arc<redb::Error>,

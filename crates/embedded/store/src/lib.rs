@@ -1,16 +1,4 @@
-//! The store of the embedded API server: keys and values with a history, in a durable file and its journal.
-//!
-//! It is to the embedded API server what etcd is to a cluster's. Every write gets the next number of
-//! one global count, its revision. A list can be read as of a past revision, so that its pages fit together,
-//! and a watch can start at one, so that it joins a list without a gap.
-//!
-//! # Guarantees
-//! - A write is answered when it is durable (fsync), and shown to readers and watchers only then.
-//! - After a crash at any point, `kill -9` or power cut, everything that was answered is there, and of a
-//!   write that was not, all or nothing.
-//! - A watch sees every event after its start, in order, once, however slow it is, or is told
-//!   [`Error::Compacted`].
-//! - A read never waits for a write, and a write never for a reader or a watcher.
+#![doc = include_str!("../README.md")]
 //!
 //! # What is in the file
 //! The file is a redb database with four tables:
@@ -78,13 +66,11 @@ use writer::{Command, Writer};
 /// A key with its newest value, or the value it had at the revision that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The key.
     pub key: String,
     /// The revision of the last write to the key.
     pub revision: u64,
     /// The revision that created the key.
     pub created: u64,
-    /// The value.
     pub value: Bytes,
 }
 
@@ -92,24 +78,16 @@ pub struct Entry {
 #[derive(Debug, Clone)]
 pub enum Write {
     /// Makes a key that must not be there yet: [`Error::Exists`].
-    Create {
-        /// The key.
-        key: String,
-        /// Its value.
-        value: Bytes,
-    },
+    Create { key: String, value: Bytes },
     /// Gives a key a new value when it is at revision `expect`: [`Error::Conflict`].
     Update {
-        /// The key.
         key: String,
         /// The revision of the last write that the caller has seen.
         expect: u64,
-        /// Its new value.
         value: Bytes,
     },
     /// Removes a key when it is at revision `expect`: [`Error::Conflict`].
     Delete {
-        /// The key.
         key: String,
         /// The revision of the last write that the caller has seen.
         expect: u64,
@@ -118,7 +96,6 @@ pub enum Write {
     },
 }
 
-/// What to list.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct List<'a> {
     /// Keys that start with this.
@@ -134,7 +111,6 @@ pub struct List<'a> {
 /// How much of a list is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Extent {
-    /// All of it.
     #[default]
     All,
     /// So many entries; those that come after them are counted.
@@ -146,7 +122,6 @@ pub enum Extent {
 /// A part of a list, in order of the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The entries.
     pub entries: Vec<Entry>,
     /// The revision that the page shows.
     pub revision: u64,
@@ -161,7 +136,6 @@ pub struct Page {
 pub enum EventKind {
     /// It was created (no previous entry) or got a new value.
     Put,
-    /// It was deleted.
     Delete,
 }
 
@@ -170,7 +144,6 @@ pub enum EventKind {
 pub struct Event {
     /// The revision of the change.
     pub revision: u64,
-    /// The key.
     pub key: String,
     /// What happened to it.
     pub kind: EventKind,

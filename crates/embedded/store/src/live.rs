@@ -41,7 +41,6 @@ struct Watcher {
 pub(super) struct Concerned(Vec<Arc<Notify>>);
 
 impl Concerned {
-    /// Wakes them.
     pub fn wake(self) {
         self.0.iter().for_each(|watcher| watcher.notify_one());
     }

@@ -25,7 +25,7 @@ pub struct Watch {
 }
 
 /// What one step of a watch came to.
-enum Found {
+enum Progress {
     Events(Batch),
     /// A piece of history with nothing for this watch.
     Passed,
@@ -45,40 +45,41 @@ impl Watch {
     /// It is safe to drop the future before it is ready (in a `select!`): no event is lost.
     pub async fn next(&mut self) -> Result<Batch, Error> {
         loop {
-            match self.look()? {
-                Found::Events(events) => return Ok(events),
-                Found::Passed => tokio::task::yield_now().await,
-                Found::End => self.wake.notified().await,
+            match self.advance()? {
+                Progress::Events(events) => return Ok(events),
+                Progress::Passed => tokio::task::yield_now().await,
+                Progress::End => self.wake.notified().await,
             }
         }
     }
 
     /// The next events that are there already, or `None` when this watch has seen everything: then
     /// [`Watch::progress`] is the store's revision.
-    pub fn try_next(&mut self) -> Result<Option<Batch>, Error> {
+    #[cfg(test)]
+    pub(crate) fn try_next(&mut self) -> Result<Option<Batch>, Error> {
         loop {
-            match self.look()? {
-                Found::Events(events) => return Ok(Some(events)),
-                Found::Passed => {}
-                Found::End => return Ok(None),
+            match self.advance()? {
+                Progress::Events(events) => return Ok(Some(events)),
+                Progress::Passed => {}
+                Progress::End => return Ok(None),
             }
         }
     }
 
     /// Takes one step. Whatever it finds counts as handed on, so nothing may be awaited after it
     /// before the events are returned.
-    fn look(&mut self) -> Result<Found, Error> {
+    fn advance(&mut self) -> Result<Progress, Error> {
         let step = self.shared.live().step(self.id);
         match step {
-            Step::Deliver(events) => Ok(Found::Events(events)),
-            Step::Wait => Ok(Found::End),
+            Step::Deliver(events) => Ok(Progress::Events(events)),
+            Step::Wait => Ok(Progress::End),
             Step::End(why) => Err(why),
             Step::ReadHistory { from, upto } => {
                 let history = self.shared.snapshot()?.history(&self.prefix, from, upto)?;
                 self.shared.live().advance(self.id, history.reached);
                 match history.events.is_empty() {
-                    true => Ok(Found::Passed),
-                    false => Ok(Found::Events(history.events)),
+                    true => Ok(Progress::Passed),
+                    false => Ok(Progress::Events(history.events)),
                 }
             }
         }

@@ -370,7 +370,7 @@ mod tests {
         let (passed, mut keys) = unbounded_channel();
         let checker = FailsAtFirst { checks: AtomicUsize::new(0), passed };
         let store = Store::memory();
-        let watch = store.watch("", 0).unwrap_or_else(|error| panic!("{error}"));
+        let watch = store.watch("", store.revision()).unwrap_or_else(|error| panic!("{error}"));
         let key = "core/configmaps/default/a";
         tokio::select! {
             result = follow(watch, Graph::default(), vec![key.to_owned()], &checker, Duration::from_millis(1)) => panic!("{result:?}"),

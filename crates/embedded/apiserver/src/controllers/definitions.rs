@@ -34,7 +34,6 @@ fn serve(server: &Server, crds: &[Value]) {
     server.registry.replace(custom);
 }
 
-/// Follows the definitions.
 pub async fn run(server: Server) -> Result<()> {
     let (_, revision) = all(&server)?;
     let mut watch = server.store.watch(PREFIX, revision).map_err(ApiError::internal)?;

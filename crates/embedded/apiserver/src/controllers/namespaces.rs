@@ -76,9 +76,9 @@ async fn empty(server: &Server, namespace: &Value) -> Result<bool> {
         }
     }
     // What waits for nobody is gone by now.
-    let left = Left::look(server, name);
+    let left = Left::observe(server, name);
     if !left.kinds.is_empty() {
-        tell(server, namespace, &left).await?;
+        publish(server, namespace, &left).await?;
         return Ok(false);
     }
     let kind = resource(server, "", "namespaces")?;
@@ -102,7 +102,7 @@ struct Left {
 }
 
 impl Left {
-    fn look(server: &Server, namespace: &str) -> Self {
+    fn observe(server: &Server, namespace: &str) -> Self {
         let mut left = Self::default();
         for kind in server.registry.current().stored().filter(|r| r.namespaced) {
             for object in server.objects(&kind.prefix(Some(namespace))) {
@@ -117,7 +117,7 @@ impl Left {
 }
 
 /// Says in the namespace's status what it waits for.
-async fn tell(server: &Server, namespace: &Value, left: &Left) -> Result<()> {
+async fn publish(server: &Server, namespace: &Value, left: &Left) -> Result<()> {
     let list = |entries: &BTreeMap<String, usize>, verb: &str| {
         let texts: Vec<String> =
             entries.iter().map(|(what, count)| format!("{what} {verb} {count} resource instances")).collect();

@@ -22,7 +22,6 @@ pub struct Writer<'a> {
     pub subresource: Option<&'a str>,
     /// Fields, as dotted paths, that this endpoint ignores: `status` for the object itself, `spec` for its status.
     pub reset: &'a [&'a str],
-    /// When.
     pub now: Timestamp,
 }
 

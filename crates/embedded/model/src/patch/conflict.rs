@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fields::Path;
+use super::fields::FieldPath;
 
 /// One field that another manager owns with another value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,8 +15,7 @@ pub struct Conflict {
     pub api_version: String,
     /// The subresource through which it wrote.
     pub subresource: Option<String>,
-    /// The field.
-    pub path: Path,
+    pub path: FieldPath,
 }
 
 impl Conflict {

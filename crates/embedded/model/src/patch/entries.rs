@@ -10,9 +10,7 @@ use super::fields::Set;
 /// What tells two owners apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// The field manager.
     pub manager: String,
-    /// How it wrote.
     pub operation: Operation,
     /// The version in which it wrote. An applier is the same whatever version it applies, so it has none here.
     pub api_version: Option<String>,
@@ -41,7 +39,6 @@ impl Operation {
 /// What one owner owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// The fields.
     pub set: Set,
     /// The version of the API that the fields are of.
     pub api_version: String,

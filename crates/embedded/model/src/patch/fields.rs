@@ -10,9 +10,9 @@ use super::element::{Element, ElementError};
 
 /// A path from the root of an object to one of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Path(pub Vec<Element>);
+pub struct FieldPath(pub Vec<Element>);
 
-impl fmt::Display for Path {
+impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|element| write!(f, "{element}"))
     }
@@ -57,7 +57,7 @@ pub enum FieldsError {
 
 impl Set {
     /// The set of these paths.
-    pub fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
+    pub fn of<'a>(paths: impl IntoIterator<Item = &'a FieldPath>) -> Self {
         let mut set = Self::default();
         paths.into_iter().for_each(|path| set.insert(path));
         set
@@ -65,11 +65,11 @@ impl Set {
 
     /// The set of one path of field names.
     pub fn named(names: &[&str]) -> Self {
-        Self::of([&Path(names.iter().map(|name| Element::field(*name)).collect())])
+        Self::of([&FieldPath(names.iter().map(|name| Element::field(*name)).collect())])
     }
 
     /// Adds one path. The empty path is the whole object, which nobody owns.
-    pub fn insert(&mut self, path: &Path) {
+    pub fn insert(&mut self, path: &FieldPath) {
         let Some((last, parents)) = path.0.split_last() else {
             return;
         };
@@ -114,12 +114,13 @@ impl Set {
     }
 
     /// How many paths are in the set.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.branches.values().map(|branch| usize::from(branch.member) + branch.below.len()).sum()
     }
 
     /// Whether this path is in the set.
-    pub fn has(&self, path: &Path) -> bool {
+    pub fn has(&self, path: &FieldPath) -> bool {
         let Some((last, parents)) = path.0.split_last() else {
             return false;
         };
@@ -196,6 +197,7 @@ impl Set {
     }
 
     /// Whether every path of this set is in the other.
+    #[cfg(test)]
     pub fn is_subset(&self, other: &Set) -> bool {
         self.branches.iter().all(|(element, here)| {
             other
@@ -205,33 +207,17 @@ impl Set {
         })
     }
 
-    /// The paths that have no other path of the set below them.
-    #[must_use]
-    pub fn leaves(&self) -> Set {
-        let branches = self
-            .branches
-            .iter()
-            .map(|(element, branch)| {
-                (
-                    element.clone(),
-                    Branch { member: branch.member && branch.below.is_empty(), below: branch.below.leaves() },
-                )
-            })
-            .collect();
-        Set { branches }
-    }
-
     /// All paths, those of a level before those below it.
-    pub fn paths(&self) -> Vec<Path> {
+    pub fn paths(&self) -> Vec<FieldPath> {
         let mut paths = Vec::new();
         self.collect(&mut Vec::new(), &mut paths);
         paths
     }
 
-    fn collect(&self, prefix: &mut Vec<Element>, paths: &mut Vec<Path>) {
+    fn collect(&self, prefix: &mut Vec<Element>, paths: &mut Vec<FieldPath>) {
         for (element, _) in self.branches.iter().filter(|(_, branch)| branch.member) {
             prefix.push(element.clone());
-            paths.push(Path(prefix.clone()));
+            paths.push(FieldPath(prefix.clone()));
             prefix.pop();
         }
         for (element, branch) in &self.branches {

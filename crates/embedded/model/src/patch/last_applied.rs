@@ -6,7 +6,6 @@ use super::fields::Set;
 use super::typed::{compare, field_set};
 use crate::schema::Schema;
 
-/// The annotation.
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The manager for which the annotation is honoured.

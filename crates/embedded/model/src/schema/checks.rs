@@ -16,9 +16,7 @@ pub struct Checks {
     pub required: Vec<String>,
     /// The values that are allowed; empty allows all.
     pub one_of_values: Vec<Value>,
-    /// The largest number.
     pub maximum: Option<Bound>,
-    /// The smallest number.
     pub minimum: Option<Bound>,
     /// A number must be a multiple of this.
     pub multiple_of: Option<f64>,
@@ -61,7 +59,6 @@ pub struct Checks {
 /// A bound on a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
-    /// The bound.
     pub limit: f64,
     /// The bound itself is out.
     pub exclusive: bool,

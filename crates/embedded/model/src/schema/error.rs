@@ -90,11 +90,10 @@ impl FieldError {
     }
 
     /// A value of another type than the schema wants.
-    pub fn type_invalid(field: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+    pub(crate) fn type_invalid(field: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::TypeInvalid, field, Some(value.into()), detail)
     }
 
-    /// A missing value.
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Required, field, None, detail)
     }
@@ -122,7 +121,7 @@ impl FieldError {
     }
 
     /// A list or map with more than `max` entries.
-    pub fn too_many(field: impl Into<String>, actual: usize, max: u64) -> Self {
+    pub(crate) fn too_many(field: impl Into<String>, actual: usize, max: u64) -> Self {
         let unit = if max == 1 { "item" } else { "items" };
         let detail = format!("must have at most {max} {unit}");
         Self::new(FieldErrorKind::TooMany, field, Some(actual.into()), detail)

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use builtin::{Components, always, builtin, builtin_json, go_type, kinds, metadata_error, type_error};
+pub use builtin::{Components, always, base64_error, builtin, builtin_json, kinds, metadata_error, type_error};
 pub use error::{FieldError, FieldErrorKind, WHOLE_OBJECT, type_name};
 
 /// One node of a structural schema.

@@ -20,14 +20,14 @@ pub const DEFAULT_PATH: &str = "spec.validation.openAPIV3Schema";
 
 impl Schema {
     /// Reads a structural schema, or says what is wrong with it.
-    pub fn from_json(json: &Value) -> Result<Schema, Vec<FieldError>> {
+    pub(crate) fn from_json(json: &Value) -> Result<Schema, Vec<FieldError>> {
         Self::from_json_at(DEFAULT_PATH, json)
     }
 
     /// The same, with errors that name fields below `path`.
-    pub fn from_json_at(path: &str, json: &Value) -> Result<Schema, Vec<FieldError>> {
+    pub(crate) fn from_json_at(path: &str, json: &Value) -> Result<Schema, Vec<FieldError>> {
         let mut parser = Parser::default();
-        let mut schema = parser.node(json, path, &Place::default());
+        let mut schema = parser.node(json, path, &Location::default());
         if json.get("nullable") == Some(&Value::Bool(true)) {
             let detail = "nullable cannot be true at the root";
             parser.errors.push(FieldError::forbidden(format!("{path}.nullable"), detail));
@@ -53,7 +53,7 @@ impl Schema {
 
 /// What the surroundings of a node forbid.
 #[derive(Clone, Default)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// The node is the item of a list or the field of an object; neither at the root.
     pub level: Level,
     /// The node is inside `allOf`, `anyOf`, `oneOf` or `not`.
@@ -76,9 +76,9 @@ pub(crate) enum Level {
     Field,
 }
 
-impl Place {
-    fn below(&self, level: Level) -> Place {
-        Place { level, int_or_string_branch: false, ..self.clone() }
+impl Location {
+    fn below(&self, level: Level) -> Location {
+        Location { level, int_or_string_branch: false, ..self.clone() }
     }
 }
 
@@ -95,12 +95,12 @@ struct Pending {
 }
 
 impl Parser {
-    fn node(&mut self, json: &Value, path: &str, place: &Place) -> Schema {
+    fn node(&mut self, json: &Value, path: &str, location: &Location) -> Schema {
         let Some(map) = json.as_object() else {
             self.errors.push(FieldError::invalid(path, json.clone(), "must be a schema object"));
             return Schema::default();
         };
-        structural::unsupported(map, path, place, &mut self.errors);
+        structural::unsupported(map, path, location, &mut self.errors);
         let mut schema = Schema {
             ty: self.ty(map, path),
             nullable: flag(map, "nullable"),
@@ -115,10 +115,10 @@ impl Parser {
             description: text(map, "description").map(str::to_owned),
             ..Schema::default()
         };
-        self.children(&mut schema, map, path, place);
-        schema.checks = self.checks(map, path, place);
-        structural::invariants(map, &schema, path, place, &mut self.errors);
-        self.remember_rules(map, path, place);
+        self.children(&mut schema, map, path, location);
+        schema.checks = self.checks(map, path, location);
+        structural::invariants(map, &schema, path, location, &mut self.errors);
+        self.remember_rules(map, path, location);
         schema
     }
 
@@ -153,11 +153,11 @@ impl Parser {
         if flag(map, "x-kubernetes-int-or-string") { Type::IntOrString } else { ty }
     }
 
-    fn children(&mut self, schema: &mut Schema, map: &Map<String, Value>, path: &str, place: &Place) {
-        let root = place.level == Level::Root && !place.nested;
+    fn children(&mut self, schema: &mut Schema, map: &Map<String, Value>, path: &str, location: &Location) {
+        let root = location.level == Level::Root && !location.nested;
         if let Some(properties) = object(map, "properties", path, &mut self.errors) {
             for (name, json) in properties {
-                let mut below = place.below(Level::Field);
+                let mut below = location.below(Level::Field);
                 if (root || schema.embedded_resource) && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
                     below.inside_meta = true;
                     if root {
@@ -172,8 +172,8 @@ impl Parser {
             None | Some(Value::Null | Value::Bool(false)) => {}
             Some(Value::Bool(true)) => schema.additional = Some(Arc::new(Schema::default())),
             Some(json) => {
-                let mut below = place.below(Level::Field);
-                if place.inside_meta {
+                let mut below = location.below(Level::Field);
+                if location.inside_meta {
                     let reason = "inside additionalProperties applying to object metadata";
                     below.no_default = Some(reason.to_owned());
                 }
@@ -184,7 +184,7 @@ impl Parser {
         match map.get("items") {
             None | Some(Value::Null | Value::Array(_)) => {}
             Some(json) => {
-                let mut below = place.below(Level::Item);
+                let mut below = location.below(Level::Item);
                 if !matches!(schema.list_type, ListType::Map(_)) {
                     below.uncorrelatable.get_or_insert_with(|| path.to_owned());
                 }
@@ -193,7 +193,7 @@ impl Parser {
         }
     }
 
-    fn checks(&mut self, map: &Map<String, Value>, path: &str, place: &Place) -> Checks {
+    fn checks(&mut self, map: &Map<String, Value>, path: &str, location: &Location) -> Checks {
         let bound = |limit: &str, exclusive: &str| {
             let limit = map.get(limit).and_then(Value::as_f64)?;
             Some(Bound { limit, exclusive: flag(map, exclusive) })
@@ -226,11 +226,11 @@ impl Parser {
             max_properties: count("maxProperties"),
             min_properties: count("minProperties"),
             no_additional: map.get("additionalProperties") == Some(&Value::Bool(false)),
-            all_of: self.branches(map, "allOf", path, place, int_or_string),
-            any_of: self.branches(map, "anyOf", path, place, int_or_string),
-            one_of: self.branches(map, "oneOf", path, place, false),
+            all_of: self.branches(map, "allOf", path, location, int_or_string),
+            any_of: self.branches(map, "anyOf", path, location, int_or_string),
+            one_of: self.branches(map, "oneOf", path, location, false),
             not: map.get("not").filter(|n| !n.is_null()).map(|json| {
-                let below = Place { nested: true, ..place.clone() };
+                let below = Location { nested: true, ..location.clone() };
                 Arc::new(self.node(json, &format!("{path}.not"), &below))
             }),
             rules: Vec::new(),
@@ -243,7 +243,7 @@ impl Parser {
         map: &Map<String, Value>,
         name: &str,
         path: &str,
-        place: &Place,
+        location: &Location,
         int_or_string: bool,
     ) -> Vec<Arc<Schema>> {
         let Some(list) = map.get(name).and_then(Value::as_array) else {
@@ -255,26 +255,26 @@ impl Parser {
                 && list[0] == serde_json::json!({"type": "integer"})
                 && list[1] == serde_json::json!({"type": "string"})
         };
-        let typed = name == "anyOf" && (int_or_string || place.int_or_string_branch) && spelled(list);
+        let typed = name == "anyOf" && (int_or_string || location.int_or_string_branch) && spelled(list);
         let parse = |(i, json): (usize, &Value)| {
-            let below = Place {
+            let below = Location {
                 nested: true,
                 int_or_string_branch: typed || (name == "allOf" && i == 0 && int_or_string),
-                ..place.clone()
+                ..location.clone()
             };
             Arc::new(self.node(json, &format!("{path}.{name}[{i}]"), &below))
         };
         list.iter().enumerate().map(parse).collect()
     }
 
-    fn remember_rules(&mut self, map: &Map<String, Value>, path: &str, place: &Place) {
+    fn remember_rules(&mut self, map: &Map<String, Value>, path: &str, location: &Location) {
         let Some(rules) = map.get("x-kubernetes-validations").and_then(Value::as_array) else {
             return;
         };
-        if rules.is_empty() || place.nested {
+        if rules.is_empty() || location.nested {
             return;
         }
-        let pending = Pending { rules: rules.clone(), uncorrelatable: place.uncorrelatable.clone() };
+        let pending = Pending { rules: rules.clone(), uncorrelatable: location.uncorrelatable.clone() };
         self.rules.insert(path.to_owned(), pending);
     }
 

@@ -5,7 +5,6 @@ use std::fmt::{self, Display};
 /// One step of the way down from the root of an object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Path<'a> {
-    /// The whole object.
     Root,
     /// A field that the schema names.
     Field(&'a Path<'a>, &'a str),

@@ -3,11 +3,11 @@
 use serde_json::{Map, Value};
 
 use super::error::FieldError;
-use super::parse::{Level, Place, flag, strings, text};
+use super::parse::{Level, Location, flag, strings, text};
 use super::{Schema, Type};
 
 /// JSON schema keywords that Kubernetes does not support.
-pub(crate) fn unsupported(map: &Map<String, Value>, path: &str, place: &Place, errors: &mut Vec<FieldError>) {
+pub(crate) fn unsupported(map: &Map<String, Value>, path: &str, location: &Location, errors: &mut Vec<FieldError>) {
     for name in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
         if map.get(name).is_some_and(|v| !v.is_null() && v.as_object().is_none_or(|o| !o.is_empty())) {
             errors.push(FieldError::forbidden(format!("{path}.{name}"), format!("{name} is not supported")));
@@ -21,7 +21,7 @@ pub(crate) fn unsupported(map: &Map<String, Value>, path: &str, place: &Place, e
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
         errors.push(FieldError::forbidden(format!("{path}.uniqueItems"), detail));
     }
-    if place.inside_meta && flag(map, "x-kubernetes-embedded-resource") {
+    if location.inside_meta && flag(map, "x-kubernetes-embedded-resource") {
         let detail = "must not be used inside of resource meta";
         errors.push(FieldError::forbidden(format!("{path}.x-kubernetes-embedded-resource"), detail));
     }
@@ -29,7 +29,7 @@ pub(crate) fn unsupported(map: &Map<String, Value>, path: &str, place: &Place, e
         let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
         errors.push(FieldError::invalid(field, false, "must be true or undefined"));
     }
-    if let Some(reason) = place.no_default.as_ref().filter(|_| map.get("default").is_some_and(|d| !d.is_null())) {
+    if let Some(reason) = location.no_default.as_ref().filter(|_| map.get("default").is_some_and(|d| !d.is_null())) {
         errors.push(FieldError::forbidden(format!("{path}.default"), format!("must not be set {reason}")));
     }
     let has_properties = map.get("properties").and_then(Value::as_object).is_some_and(|p| !p.is_empty());
@@ -45,15 +45,15 @@ pub(crate) fn invariants(
     map: &Map<String, Value>,
     schema: &Schema,
     path: &str,
-    place: &Place,
+    location: &Location,
     errors: &mut Vec<FieldError>,
 ) {
     lists_and_maps(map, schema, path, errors);
-    if place.nested {
-        nested(map, path, place, errors);
+    if location.nested {
+        nested(map, path, location, errors);
         return;
     }
-    let root = place.level == Level::Root;
+    let root = location.level == Level::Root;
     let ty = text(map, "type").unwrap_or_default();
     if ty == "array" && schema.items.is_none() {
         errors.push(FieldError::required(format!("{path}.items"), "must be specified"));
@@ -86,7 +86,7 @@ pub(crate) fn invariants(
             FieldError::invalid(field, ty, detail)
         });
     } else if ty.is_empty() && !int_or_string && !schema.preserve_unknown {
-        let place = match place.level {
+        let place = match location.level {
             Level::Root => "at the root",
             Level::Item => "for specified array items",
             Level::Field => "for specified object fields",
@@ -135,12 +135,12 @@ fn metadata(map: &Map<String, Value>, schema: &Schema, path: &str, root: bool, e
 }
 
 /// Inside `allOf`, `anyOf`, `oneOf` and `not` there are value checks only.
-fn nested(map: &Map<String, Value>, path: &str, place: &Place, errors: &mut Vec<FieldError>) {
+fn nested(map: &Map<String, Value>, path: &str, location: &Location, errors: &mut Vec<FieldError>) {
     let mut forbid = |name: &str, detail: &str| errors.push(FieldError::forbidden(format!("{path}.{name}"), detail));
     let empty = "must be empty to be structural";
     let undefined = "must be undefined to be structural";
     let off = "must be false to be structural";
-    if text(map, "type").is_some_and(|t| !t.is_empty()) && !place.int_or_string_branch {
+    if text(map, "type").is_some_and(|t| !t.is_empty()) && !location.int_or_string_branch {
         forbid("type", empty);
     }
     if map.get("additionalProperties").is_some_and(|a| !a.is_null() && *a != Value::Bool(false)) {

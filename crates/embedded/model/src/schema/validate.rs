@@ -88,15 +88,15 @@ impl Schema {
             return;
         }
         // A value of quite another kind is reported against the format, where there is one.
-        let (wanted, actual) = match (value, self.checks.format, &self.checks.format_name) {
+        let (expected, actual) = match (value, self.checks.format, &self.checks.format_name) {
             (Value::Number(n), Some(_), Some(format)) => {
                 (format.as_str(), if n.is_f64() { "float64" } else { "int64" })
             }
             (Value::Bool(_) | Value::Object(_), Some(_), Some(format)) => (format.as_str(), ""),
-            _ => (self.ty.wanted(), actual),
+            _ => (self.ty.expected(), actual),
         };
         let path = path.dotted();
-        let detail = format!("{path} in body must be of type {wanted}: {}", go_quote(actual));
+        let detail = format!("{path} in body must be of type {expected}: {}", go_quote(actual));
         out.errors.push(FieldError::type_invalid(path, actual, detail));
     }
 
@@ -327,7 +327,7 @@ impl Schema {
 }
 
 impl Type {
-    fn wanted(self) -> &'static str {
+    fn expected(self) -> &'static str {
         match self {
             Type::IntOrString => "integer,string",
             other => other.name(),

@@ -14,7 +14,6 @@ pub struct FieldRequirement {
     pub field: String,
     /// Whether the field must have the value, or must not.
     pub equals: bool,
-    /// The value.
     pub value: String,
 }
 
@@ -46,7 +45,6 @@ impl FieldSelector {
         self.requirements.is_empty()
     }
 
-    /// The requirements.
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.requirements
     }

@@ -3,7 +3,6 @@
 /// One word or sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token<'t> {
-    /// Nothing is left.
     End,
     /// `)`
     Close,
@@ -73,7 +72,6 @@ impl<'t> Lexer<'t> {
         self.scan().0
     }
 
-    /// The next token.
     pub fn next(&mut self) -> Token<'t> {
         let (token, rest) = self.scan();
         self.rest = rest;

@@ -81,18 +81,6 @@ fn unreadable_label_selectors_are_explained_as_in_kubernetes() {
 }
 
 #[test]
-fn selectors_of_objects_are_read() {
-    let selector = json!({"matchLabels": {"b": "1", "a": "2"}, "matchExpressions": [{"key": "c", "operator": "In", "values": ["y", "x"]}]});
-    assert_eq!(LabelSelector::from_object(Some(&selector)).unwrap().unwrap().to_string(), "a=2,b=1,c in (x,y)");
-    assert_eq!(LabelSelector::from_object(None).unwrap(), None);
-    let wrong = json!({"matchExpressions": [{"key": "c", "operator": "Near"}]});
-    assert_eq!(
-        LabelSelector::from_object(Some(&wrong)).unwrap_err().to_string(),
-        "\"Near\" is not a valid label selector operator"
-    );
-}
-
-#[test]
 fn field_selectors_match_fields_of_objects() {
     let object = json!({"metadata": {"name": "x"}, "spec": {"unschedulable": true, "odd": "a,b=c"}, "status": {"phase": "Running"}});
     let rows = [

@@ -32,17 +32,11 @@ pub enum Stage {
         trouble: Option<String>,
     },
     /// Its process runs. Next: `Ended`.
-    Running {
-        /// The process.
-        pid: i32,
-        /// Since then.
-        at: Timestamp,
-    },
+    Running { pid: i32, at: Timestamp },
     /// It has ended. Next: a new instance, if its policy says so.
     Ended(Ended),
 }
 
-/// A container.
 pub struct Instance {
     /// What the pod says about it.
     pub spec: Container,
@@ -50,11 +44,9 @@ pub struct Instance {
     pub role: Role,
     /// The number of the instance.
     pub attempt: u32,
-    /// Where it is.
     pub stage: Stage,
     /// How the instance before ended.
     pub last: Option<Ended>,
-    /// Its shim.
     pub shim: Option<Shim>,
     /// When it is started again.
     pub restart_at: Option<Instant>,
@@ -90,7 +82,6 @@ impl Instance {
             .collect()
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
@@ -123,7 +114,6 @@ impl Instance {
         self.stage = Stage::Ended(Ended { pid: None, exit: Exit::not_started(why), message: None });
     }
 
-    /// The next instance.
     pub fn begin_again(&mut self) {
         if let Stage::Ended(ended) = &self.stage {
             self.last = Some(ended.clone());
@@ -249,7 +239,6 @@ impl Instance {
 /// How long a container's restarts wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BackOff {
-    /// The present wait.
     pub pause: Duration,
     restarts: u32,
 }

@@ -14,7 +14,6 @@ use crate::status::Ended;
 const LIMIT: u64 = 4096;
 /// The longest piece of a log that stands for one.
 const LOG_LIMIT: usize = 2048;
-/// And its lines.
 const LOG_LINES: u64 = 80;
 
 /// How the instance of a folder ended, if it has.

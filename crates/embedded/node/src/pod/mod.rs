@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
-use super::container::{self, Found, Shim};
+use super::container::{self, Recovered, Shim};
 use super::folder::PodFolder;
 use super::lifecycle::{self, Next, Progress, Restart, Role};
 use super::report::Reporter;
@@ -58,7 +58,6 @@ enum Event {
 struct Stop {
     /// Those that still run then are killed.
     kill_at: Instant,
-    /// They were.
     killed: bool,
 }
 
@@ -185,11 +184,11 @@ impl Worker {
         instance.attempt = attempt;
         instance.last = last.and_then(|folder| message::ended(&folder, &instance.spec));
         match found {
-            Found::New => {}
-            Found::Ended => {
+            Recovered::New => {}
+            Recovered::Ended => {
                 instance.stage = message::ended(&folder, &instance.spec).map_or(Stage::New, Stage::Ended);
             }
-            Found::Alive(shim) => {
+            Recovered::Alive(shim) => {
                 instance.stage = Stage::Preparing { trouble: None };
                 instance.shim = Some(shim);
             }

@@ -13,11 +13,12 @@ use tokio::sync::mpsc;
 
 use super::Event;
 use crate::container::Shim;
+use crate::environment::EnvironmentError;
 use crate::expand::expand;
 use crate::folder::PodFolder;
 use crate::objects::{Missing, Objects};
 use crate::shim::files::{self, Spec};
-use crate::volumes::{Content, Token};
+use crate::volumes::{Content, Token, VolumeError};
 use crate::{Context, environment, token, volumes};
 
 /// Where a termination message is expected when the pod does not say.
@@ -28,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Why something cannot be prepared.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+enum PrepareError {
     /// It may appear.
     #[error("{0}")]
     Missing(Missing),
@@ -40,27 +41,27 @@ enum Error {
     Never(String),
 }
 
-impl From<kube::Error> for Error {
+impl From<kube::Error> for PrepareError {
     fn from(error: kube::Error) -> Self {
         Self::Later(error.to_string())
     }
 }
 
-impl From<volumes::Error> for Error {
-    fn from(error: volumes::Error) -> Self {
+impl From<VolumeError> for PrepareError {
+    fn from(error: VolumeError) -> Self {
         match error {
-            volumes::Error::Missing(missing) => Self::Missing(missing),
-            volumes::Error::Io { .. } => Self::Later(error.to_string()),
-            volumes::Error::Invalid { .. } => Self::Never(error.to_string()),
+            VolumeError::Missing(missing) => Self::Missing(missing),
+            VolumeError::Io { .. } => Self::Later(error.to_string()),
+            VolumeError::Invalid { .. } => Self::Never(error.to_string()),
         }
     }
 }
 
-impl From<environment::Error> for Error {
-    fn from(error: environment::Error) -> Self {
+impl From<EnvironmentError> for PrepareError {
+    fn from(error: EnvironmentError) -> Self {
         match error {
-            environment::Error::Missing(missing) => Self::Missing(missing),
-            environment::Error::Invalid(why) => Self::Never(why),
+            EnvironmentError::Missing(missing) => Self::Missing(missing),
+            EnvironmentError::Invalid(why) => Self::Never(why),
         }
     }
 }
@@ -116,7 +117,7 @@ async fn insist<'a, T>(
     context: &'a Context,
     pod: &'a Pod,
     trouble: impl Fn(String),
-    attempt: impl Fn() -> BoxFuture<'a, Result<T, Error>>,
+    attempt: impl Fn() -> BoxFuture<'a, Result<T, PrepareError>>,
 ) -> Option<T> {
     let mut pause = FIRST_PAUSE;
     loop {
@@ -126,9 +127,9 @@ async fn insist<'a, T>(
         };
         trouble(error.to_string());
         let wait = match error {
-            Error::Never(_) => return None,
-            Error::Missing(missing) => missing.appears(&context.client, namespace(pod)).await.is_err(),
-            Error::Later(_) => true,
+            PrepareError::Never(_) => return None,
+            PrepareError::Missing(missing) => missing.appears(&context.client, namespace(pod)).await.is_err(),
+            PrepareError::Later(_) => true,
         };
         if wait {
             tokio::time::sleep(pause).await;
@@ -137,9 +138,9 @@ async fn insist<'a, T>(
     }
 }
 
-type Volumes = (BTreeMap<String, PathBuf>, Vec<(token::Placed, Duration)>);
+type Volumes = (BTreeMap<String, PathBuf>, Vec<(token::TokenVolume, Duration)>);
 
-async fn make_volumes(context: &Context, pod: &Pod, folder: &PodFolder) -> Result<Volumes, Error> {
+async fn make_volumes(context: &Context, pod: &Pod, folder: &PodFolder) -> Result<Volumes, PrepareError> {
     let objects = Objects::fetch(&context.client, namespace(pod), &volumes::needs(pod)).await?;
     let mut roots = BTreeMap::new();
     let mut tokens = Vec::new();
@@ -151,7 +152,7 @@ async fn make_volumes(context: &Context, pod: &Pod, folder: &PodFolder) -> Resul
         };
         volumes::write(&root, &volume.name, &content)?;
         if let Content::Files(_, asked) = content {
-            tokens.extend(asked.into_iter().map(|token: Token| token::Placed { root: root.clone(), token }));
+            tokens.extend(asked.into_iter().map(|token: Token| token::TokenVolume { root: root.clone(), token }));
         }
         roots.insert(volume.name.clone(), root);
     }
@@ -159,8 +160,12 @@ async fn make_volumes(context: &Context, pod: &Pod, folder: &PodFolder) -> Resul
     Ok((roots, try_join_all(tokens).await?))
 }
 
-async fn first_token(context: &Context, pod: &Pod, token: token::Placed) -> Result<(token::Placed, Duration), Error> {
-    let next = token.refresh(&context.client, pod).await.map_err(|error| Error::Later(error.to_string()))?;
+async fn first_token(
+    context: &Context,
+    pod: &Pod,
+    token: token::TokenVolume,
+) -> Result<(token::TokenVolume, Duration), PrepareError> {
+    let next = token.refresh(&context.client, pod).await.map_err(|error| PrepareError::Later(error.to_string()))?;
     Ok((token, next))
 }
 
@@ -171,10 +176,10 @@ async fn make_spec(
     roots: &BTreeMap<String, PathBuf>,
     container: &Container,
     own: &Path,
-) -> Result<(), Error> {
+) -> Result<(), PrepareError> {
     let objects = Objects::fetch(&context.client, namespace(pod), &environment::needs(container)).await?;
     let spec = spec(context, pod, folder, roots, container, own, &objects)?;
-    files::write(own, files::SPEC, &spec).map_err(|error: io::Error| Error::Later(error.to_string()))
+    files::write(own, files::SPEC, &spec).map_err(|error: io::Error| PrepareError::Later(error.to_string()))
 }
 
 fn spec(
@@ -185,7 +190,7 @@ fn spec(
     container: &Container,
     own: &Path,
     objects: &Objects,
-) -> Result<Spec, Error> {
+) -> Result<Spec, PrepareError> {
     let variables = environment::variables(pod, container, objects)?;
     let mut mounts = volumes::mounts(container, roots, |text| expand(text, &variables))?;
     let message_path = container.termination_message_path.as_deref().unwrap_or(TERMINATION_MESSAGE_PATH);

@@ -20,15 +20,10 @@ const BACKLOG: usize = 64;
 /// What a connection can reach.
 #[derive(Clone)]
 pub struct Shared {
-    /// The process.
     pub started: Started,
-    /// Its output.
     pub output: Arc<Mutex<Output>>,
-    /// Its input.
     pub input: mpsc::Sender<Input>,
-    /// Its terminal.
     pub terminal: Option<Terminal>,
-    /// Signals for it.
     pub signals: mpsc::UnboundedSender<i32>,
     /// Its end, after its output.
     pub end: watch::Receiver<Option<Exit>>,
@@ -38,9 +33,7 @@ pub struct Shared {
 
 /// Something for the process's input.
 pub enum Input {
-    /// Bytes.
     Data(Bytes),
-    /// The end.
     Close,
 }
 

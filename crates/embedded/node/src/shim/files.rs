@@ -20,7 +20,6 @@ pub const EXIT: &str = "exit.json";
 pub const LOCK: &str = "lock";
 /// The container's log, a line an entry, as `node::logs` reads it.
 pub const LOG: &str = "log";
-/// The shim's socket.
 pub const SOCKET: &str = "socket";
 /// What the shim itself had to say.
 pub const SHIM_LOG: &str = "shim.log";
@@ -35,9 +34,7 @@ pub const TERMINATION_MESSAGE: &str = "termination-message";
 pub struct Spec {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// The whole environment.
     pub env: BTreeMap<String, String>,
-    /// The working directory.
     pub cwd: PathBuf,
     /// The process gets a terminal.
     pub tty: bool,
@@ -51,7 +48,6 @@ pub struct Spec {
     pub termination_message: PathBuf,
 }
 
-/// A container's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Started {

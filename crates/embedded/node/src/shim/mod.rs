@@ -36,11 +36,10 @@ const LAUNCH: &str = "launch";
 
 /// Why a shim ended without having done its work. The node finds it in `shim.log` of the container's folder.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ShimError {
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
         what: &'static str,
         /// What the system answered.
         source: std::io::Error,
@@ -50,7 +49,7 @@ pub enum Error {
     Usage,
 }
 
-impl Error {
+impl ShimError {
     fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::Io { what, source }
     }
@@ -66,10 +65,10 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(LAUNCH) => return launch::launch(args),
         Some(CONTAINER) => match args.next() {
             Some(folder) => supervise::container(PathBuf::from(folder)),
-            None => Err(Error::Usage),
+            None => Err(ShimError::Usage),
         },
         Some(EXEC) => supervise::exec(),
-        _ => Err(Error::Usage),
+        _ => Err(ShimError::Usage),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

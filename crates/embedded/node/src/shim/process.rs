@@ -23,7 +23,6 @@ use super::{launch, program};
 /// How long processes that have been killed may take to be gone.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The main process.
 pub struct Process {
     child: Child,
     pid: Pid,
@@ -31,17 +30,14 @@ pub struct Process {
     oom_kills: Option<u64>,
     /// It was killed on request.
     killed: bool,
-    /// What it is.
     pub started: Started,
 }
 
 /// The shim's ends of the process's streams.
 pub struct Streams {
-    /// Input.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     /// Output; of a terminal, everything.
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
-    /// Error output.
     pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
     /// The terminal, to be resized.
     pub terminal: Option<Terminal>,

@@ -18,7 +18,7 @@ use super::files::{self, Exit, NOT_STARTED_CODE, Spec};
 use super::output::{Output, Stream, pump};
 use super::process::{Process, Streams};
 use super::wire::{Attach, Frame};
-use super::{Error, client::Input};
+use super::{ShimError, client::Input};
 
 /// How long output may go on after the last process is gone; longer only when one has got away.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
@@ -26,12 +26,12 @@ const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
 const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the container of a folder.
-pub fn container(folder: PathBuf) -> Result<(), Error> {
+pub fn container(folder: PathBuf) -> Result<(), ShimError> {
     detach();
     // A socket's address may not be longer than 107 bytes; a relative one never is.
-    std::env::set_current_dir(&folder).map_err(Error::io("enter the container's folder"))?;
+    std::env::set_current_dir(&folder).map_err(ShimError::io("enter the container's folder"))?;
     // One that is there still was not told to start, and is on its way out.
-    let _lock = files::lock(Path::new(".")).map_err(Error::io("lock the container's folder"))?;
+    let _lock = files::lock(Path::new(".")).map_err(ShimError::io("lock the container's folder"))?;
     if Path::new(files::EXIT).exists() {
         return Ok(());
     }
@@ -39,7 +39,7 @@ pub fn container(folder: PathBuf) -> Result<(), Error> {
 }
 
 /// Runs one process beside a container, for the node at standard input.
-pub fn exec() -> Result<(), Error> {
+pub fn exec() -> Result<(), ShimError> {
     detach();
     runtime()?.block_on(run_exec())
 }
@@ -50,25 +50,25 @@ fn detach() {
     let _ = nix::unistd::setsid();
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Error> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::io("start the runtime"))
+fn runtime() -> Result<tokio::runtime::Runtime, ShimError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ShimError::io("start the runtime"))
 }
 
 /// The socket to the node, which is our standard input.
-fn node() -> Result<UnixStream, Error> {
+fn node() -> Result<UnixStream, ShimError> {
     let open = || {
         let stream = std::os::unix::net::UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         stream.set_nonblocking(true)?;
         UnixStream::from_std(stream)
     };
-    open().map_err(Error::io("use the socket to the node"))
+    open().map_err(ShimError::io("use the socket to the node"))
 }
 
-async fn run_container(folder: &Path) -> Result<(), Error> {
+async fn run_container(folder: &Path) -> Result<(), ShimError> {
     let here = Path::new(".");
     let mut signals = Signals::new()?;
     let _ = fs::remove_file(files::SOCKET);
-    let listener = UnixListener::bind(files::SOCKET).map_err(Error::io("listen in the container's folder"))?;
+    let listener = UnixListener::bind(files::SOCKET).map_err(ShimError::io("listen in the container's folder"))?;
     let (mut from_node, mut to_node) = node()?.into_split();
 
     let told = Frame::read(&mut from_node).await;
@@ -79,19 +79,19 @@ async fn run_container(folder: &Path) -> Result<(), Error> {
     }
     let spec: Spec = files::read(here, files::SPEC)
         .and_then(|spec| spec.ok_or_else(|| io::ErrorKind::NotFound.into()))
-        .map_err(Error::io("read the container's spec"))?;
+        .map_err(ShimError::io("read the container's spec"))?;
 
     let start_error = folder.join(files::START_ERROR);
     let (process, streams) = match Process::start(&spec, Some(&start_error)) {
         Ok(started) => started,
         Err(why) => {
             let exit = Exit::not_started(why);
-            files::write(here, files::EXIT, &exit).map_err(Error::io("write down how the container ended"))?;
+            files::write(here, files::EXIT, &exit).map_err(ShimError::io("write down how the container ended"))?;
             let _ = Frame::Exited(exit).write(&mut to_node).await;
             return Ok(());
         }
     };
-    files::write(here, files::STARTED, &process.started).map_err(Error::io("write down what was started"))?;
+    files::write(here, files::STARTED, &process.started).map_err(ShimError::io("write down what was started"))?;
     // The node may be gone by now; it will find the file.
     let _ = Frame::Started(process.started.clone()).write(&mut to_node).await;
 
@@ -113,12 +113,12 @@ async fn run_container(folder: &Path) -> Result<(), Error> {
     {
         exit = Exit::not_started(why);
     }
-    files::write(here, files::EXIT, &exit).map_err(Error::io("write down how the container ended"))?;
+    files::write(here, files::EXIT, &exit).map_err(ShimError::io("write down how the container ended"))?;
     running.finish(exit, clients).await;
     Ok(())
 }
 
-async fn run_exec() -> Result<(), Error> {
+async fn run_exec() -> Result<(), ShimError> {
     let mut signals = Signals::new()?;
     let (mut from_node, mut to_node) = node()?.into_split();
     let Ok(Some(Frame::Exec(spec))) = Frame::read(&mut from_node).await else {
@@ -164,8 +164,8 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> Result<Self, Error> {
-        let open = |kind| signal(kind).map_err(Error::io("listen to signals"));
+    fn new() -> Result<Self, ShimError> {
+        let open = |kind| signal(kind).map_err(ShimError::io("listen to signals"));
         Ok(Self {
             child: open(SignalKind::child())?,
             terminate: open(SignalKind::terminate())?,
@@ -185,8 +185,8 @@ struct Running {
 }
 
 impl Running {
-    fn new(process: Process, streams: Streams, spec: &Spec, log: Option<&Path>) -> Result<Self, Error> {
-        let output = Output::new(log).map_err(Error::io("open the log"))?;
+    fn new(process: Process, streams: Streams, spec: &Spec, log: Option<&Path>) -> Result<Self, ShimError> {
+        let output = Output::new(log).map_err(ShimError::io("open the log"))?;
         let mut pumps = JoinSet::new();
         pumps.spawn(pump(streams.stdout, Stream::Stdout, output.clone()));
         if let Some(stderr) = streams.stderr {
@@ -209,9 +209,9 @@ impl Running {
     }
 
     /// Waits for the main process. Safe to cancel.
-    async fn process_end(&mut self, signals: &mut Signals) -> Result<Exit, Error> {
+    async fn process_end(&mut self, signals: &mut Signals) -> Result<Exit, ShimError> {
         loop {
-            if let Some(exit) = self.process.ended().map_err(Error::io("wait for the process"))? {
+            if let Some(exit) = self.process.ended().map_err(ShimError::io("wait for the process"))? {
                 return Ok(exit);
             }
             tokio::select! {

@@ -11,7 +11,6 @@ use super::files::{Exit, Spec, Started};
 /// The longest frame; streams are cut into pieces far below it.
 const LIMIT: usize = 16 << 20;
 
-/// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// To a container's shim: the spec is in its file, start it.
@@ -47,7 +46,6 @@ pub enum Frame {
 /// The streams that a client takes part in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
-    /// It writes.
     pub stdin: bool,
     /// It reads the output.
     pub stdout: bool,
@@ -55,12 +53,10 @@ pub struct Attach {
     pub stderr: bool,
 }
 
-/// A terminal's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     /// Characters in a row.
     pub columns: u16,
-    /// Rows.
     pub rows: u16,
 }
 

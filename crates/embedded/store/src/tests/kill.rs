@@ -50,7 +50,7 @@ fn kill_9_loses_nothing_that_was_answered() {
     let mut answered: Vec<(u64, String, String)> = Vec::new();
     for _ in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "store::tests::kill::writer_process", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "tests::kill::writer_process", "--nocapture", "--test-threads=1"])
             .env(PATH, &path)
             .stdout(Stdio::piped())
             .spawn()

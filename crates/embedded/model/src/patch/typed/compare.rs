@@ -21,11 +21,6 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// The objects are equal.
-    pub fn is_empty(&self) -> bool {
-        self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
-    }
-
     /// Leaves out these fields and all below them.
     #[must_use]
     pub fn without(self, fields: &Set) -> Self {

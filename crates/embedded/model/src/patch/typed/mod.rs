@@ -40,9 +40,7 @@ pub enum Node<'a> {
 pub enum Shape {
     /// Fields or entries by name.
     Map,
-    /// One value.
     Scalar,
-    /// Items.
     List,
 }
 
@@ -88,7 +86,7 @@ impl<'a> Node<'a> {
     }
 
     /// The object here is owned as a whole.
-    pub fn is_atomic_map(self) -> bool {
+    pub(crate) fn is_atomic_map(self) -> bool {
         match self {
             Self::Known { schema, .. } => schema.map_type == MapType::Atomic,
             Self::Deduced => false,
@@ -160,7 +158,7 @@ impl<'a> Node<'a> {
     }
 
     /// What tells an item of the associative list here apart from the others.
-    pub fn item_element(self, item: &Value) -> Result<Element, String> {
+    pub(crate) fn item_element(self, item: &Value) -> Result<Element, String> {
         match self.items() {
             Items::Atomic => Err("invalid indexing of non-associative list".to_owned()),
             Items::Set => match item {
