@@ -100,9 +100,10 @@ async fn upload(session: &Session, bundle: &Bundle) -> Result<()> {
         bar.set_style(style);
     }
     let progress = bar.clone();
-    let stored = knoll_storage::bundles::store_with(&session.cluster.client, &session.namespace, bundle, move |bytes| {
-        progress.inc(bytes)
-    });
+    let stored =
+        knoll_storage::bundles::store_with(&session.cluster.client, &session.namespace, bundle, move |bytes| {
+            progress.inc(bytes)
+        });
     let stored = stored.await;
     bar.finish_and_clear();
     match stored {
