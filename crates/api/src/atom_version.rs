@@ -1,7 +1,7 @@
 //! [`AtomVersion`]: one version of the objects of an Atom.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
-use kube::{CustomResource, KubeSchema};
+use kube_derive::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use crate::{rules, variables::ValueFrom};

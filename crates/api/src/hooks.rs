@@ -1,7 +1,7 @@
 //! [`Hook`]: a user's script between the steps of a run.
 
 use k8s_openapi::api::core::v1::EnvVar;
-use kube::KubeSchema;
+use kube_derive::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

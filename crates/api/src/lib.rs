@@ -3,6 +3,17 @@
 
 #![allow(clippy::duplicated_attributes, reason = "the printer columns of a kind each have a type and a priority")]
 
+// The derives write paths of the facade `kube`, which has a client in it. This crate depends on its pure part alone.
+extern crate self as kube;
+
+/// The pure part of `kube`, where the derives look for it.
+#[doc(hidden)]
+pub mod core {
+    pub use kube_core::*;
+}
+#[doc(hidden)]
+pub use kube_derive::KubeSchema;
+
 pub mod approval;
 pub mod atom;
 pub mod atom_version;
@@ -11,6 +22,7 @@ pub mod duration;
 pub mod hooks;
 pub mod names;
 pub mod pod;
+pub mod purpose;
 mod rules;
 pub mod run;
 pub mod source;
@@ -26,6 +38,7 @@ pub use atom_version::{AtomVersion, AtomVersionSpec, AtomVersionStatus};
 pub use crds::crds;
 pub use duration::Duration;
 pub use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+pub use purpose::Purpose;
 pub use run::{Run, RunPhase, RunSpec, RunStatus};
 pub use source::Source;
 pub use stack::{Stack, StackSpec, StackStatus};

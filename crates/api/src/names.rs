@@ -123,6 +123,8 @@ pub mod reason {
     pub const VARIABLES_FAILED: &str = "VariablesFailed";
     /// The state could not be saved.
     pub const STATE_NOT_SAVED: &str = "StateNotSaved";
+    /// The object does not have the form that this version of Knoll reads.
+    pub const UNDECODABLE: &str = "Undecodable";
     /// The spec is invalid.
     pub const INVALID_SPEC: &str = "InvalidSpec";
     /// A dependency is not Ready.

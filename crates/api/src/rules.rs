@@ -3,7 +3,7 @@
 //! A rule's message is what a user sees at `kubectl apply`, after the path of the field: it says what to
 //! write. Every rule has a case that it rejects and one that it accepts in `crates/api/cases`.
 
-use kube::core::Rule;
+use kube_core::Rule;
 
 use crate::duration::DURATION_PATTERN;
 

@@ -1,7 +1,8 @@
 //! [`Run`]: one execution of terraform in a Workspace.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
-use kube::{CustomResource, KubeSchema, core::Rule};
+use kube_core::Rule;
+use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -218,6 +219,15 @@ pub struct RunStatus {
     /// The UID of that pod. The hub accepts requests of this pod only.
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
+    /// When the runner of that pod first reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_at: Option<MicroTime>,
+    /// When the runner of that pod was first asked to stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_requested_at: Option<MicroTime>,
+    /// Why the operator deleted that pod, if it did so because the pod did not start in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_failure: Option<String>,
     /// The position in the queue; 1 is the next to start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u32>,

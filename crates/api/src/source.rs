@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::KubeSchema;
+use kube_derive::KubeSchema;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 

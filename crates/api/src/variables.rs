@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::KubeSchema;
+use kube_derive::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -32,6 +32,21 @@ use crate::{
 /// The audience of the token that a runner shows to the hub.
 pub const HUB_AUDIENCE: &str = "knoll-hub";
 
+/// The version of this protocol. It grows with every change that a runner or hub of the version before would misread.
+pub const PROTOCOL: u32 = 1;
+
+/// The part of a run that one pod does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// All of it: nobody has to review. Nothing follows.
+    Whole,
+    /// Up to the plan that a person reviews. Next: `Apply`, in a pod of its own.
+    Plan,
+    /// From the approved plan on. Nothing follows.
+    Apply,
+}
+
 /// The paths of the hub.
 pub mod path {
     /// See [`super::Job`].
@@ -90,6 +105,10 @@ pub mod env {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
+    /// [`PROTOCOL`] of the hub.
+    pub protocol: u32,
+    /// The part of the run that this pod does.
+    pub stage: Stage,
     /// The namespace of the Run.
     pub namespace: String,
     /// The name of the Run.
@@ -161,6 +180,33 @@ pub struct Job {
     /// How many bytes of log the hub has from earlier pods.
     #[serde(default)]
     pub log_offset: u64,
+}
+
+/// Why a [`Job`] cannot be read.
+#[derive(Debug)]
+pub enum JobError {
+    /// The hub speaks another version of the protocol; 0 when it does not say which.
+    Protocol(u32),
+    Json(serde_json::Error),
+}
+
+impl Job {
+    /// Reads a job. The protocol is checked before anything else is understood.
+    ///
+    /// # Errors
+    /// When the protocol is another, or the text is not a job.
+    pub fn read(json: &[u8]) -> Result<Self, JobError> {
+        #[derive(Deserialize)]
+        struct Head {
+            #[serde(default)]
+            protocol: u32,
+        }
+        let Head { protocol } = serde_json::from_slice(json).map_err(JobError::Json)?;
+        if protocol != PROTOCOL {
+            return Err(JobError::Protocol(protocol));
+        }
+        serde_json::from_slice(json).map_err(JobError::Json)
+    }
 }
 
 /// A variable with its value.
@@ -276,4 +322,17 @@ pub struct LogOffset {
 pub struct ErrorBody {
     /// A sentence that says what went wrong and what to do.
     pub error: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_of_another_protocol_is_refused_before_it_is_understood() {
+        let read = |json: &str| Job::read(json.as_bytes());
+        assert!(matches!(read(r#"{"protocol": 7, "stage": {"new": true}}"#), Err(JobError::Protocol(7))));
+        assert!(matches!(read(r#"{"run": "r"}"#), Err(JobError::Protocol(0))));
+        assert!(matches!(read(r#"{"protocol": 1}"#), Err(JobError::Json(_))));
+    }
 }

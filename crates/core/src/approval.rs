@@ -16,7 +16,7 @@ use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    conditions::{Pen, Truth},
+    conditions::{ConditionWriter, Truth},
     machine,
 };
 
@@ -105,7 +105,7 @@ fn effect(approval: &Approval, run: Option<&Run>, now: Timestamp) -> Option<Appr
     next.phase = phase;
     next.observed_generation = approval.metadata.generation;
     let effective = Truth::from(phase == ApprovalPhase::Effective);
-    Pen::new(&mut next.conditions, approval.metadata.generation, now)
+    ConditionWriter::new(&mut next.conditions, approval.metadata.generation, now)
         .set(condition::READY, effective, why, message.clone())
         .set(condition::STALLED, phase == ApprovalPhase::NoEffect, why, message);
     Some(next)

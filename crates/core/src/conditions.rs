@@ -32,15 +32,15 @@ impl From<bool> for Truth {
     }
 }
 
-/// A pen for the conditions of one object: every condition it sets carries the same generation and time.
+/// Writes the conditions of one object, each with the same generation and time.
 #[derive(Debug)]
-pub struct Pen<'a> {
+pub struct ConditionWriter<'a> {
     conditions: &'a mut Vec<Condition>,
     generation: Option<i64>,
     now: Timestamp,
 }
 
-impl<'a> Pen<'a> {
+impl<'a> ConditionWriter<'a> {
     /// Writes to `conditions` on behalf of an object of this generation.
     pub fn new(conditions: &'a mut Vec<Condition>, generation: Option<i64>, now: Timestamp) -> Self {
         Self { conditions, generation, now }
@@ -73,6 +73,9 @@ impl<'a> Pen<'a> {
     }
 }
 
+/// The name that the machines of Stacks and Atoms still use.
+pub type Pen<'a> = ConditionWriter<'a>;
+
 /// The condition of this type.
 #[must_use]
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
@@ -93,12 +96,12 @@ mod tests {
     fn the_transition_time_moves_only_with_the_status() {
         let at = |second| Timestamp::from_second(second).unwrap_or_default();
         let mut conditions = Vec::new();
-        Pen::new(&mut conditions, Some(1), at(1)).set("Ready", false, "Starting", "a");
-        Pen::new(&mut conditions, Some(2), at(2)).set("Ready", false, "Running", "b");
+        ConditionWriter::new(&mut conditions, Some(1), at(1)).set("Ready", false, "Starting", "a");
+        ConditionWriter::new(&mut conditions, Some(2), at(2)).set("Ready", false, "Running", "b");
         assert_eq!(conditions[0].last_transition_time, Time(at(1)));
         assert_eq!((conditions[0].reason.as_str(), conditions[0].observed_generation), ("Running", Some(2)));
 
-        Pen::new(&mut conditions, Some(2), at(3)).set("Ready", true, "Succeeded", "c");
+        ConditionWriter::new(&mut conditions, Some(2), at(3)).set("Ready", true, "Succeeded", "c");
         assert_eq!(conditions[0].last_transition_time, Time(at(3)));
         assert!(holds(&conditions, "Ready"));
         assert_eq!(conditions.len(), 1);

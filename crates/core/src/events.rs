@@ -131,11 +131,11 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::conditions::Pen;
+    use crate::conditions::ConditionWriter;
 
     fn status(phase: RunPhase, type_: &str, why: &str, message: &str) -> RunStatus {
         let mut status = RunStatus { phase, ..RunStatus::default() };
-        Pen::new(&mut status.conditions, None, Timestamp::UNIX_EPOCH).set(type_, false, why, message);
+        ConditionWriter::new(&mut status.conditions, None, Timestamp::UNIX_EPOCH).set(type_, false, why, message);
         status
     }
 

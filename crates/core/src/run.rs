@@ -14,93 +14,104 @@
 //! A run whose Workspace is missing stays `Pending` and says so: it goes on as soon as the Workspace is there,
 //! which is what a user expects who applies both in one file. `timeouts.queue` bounds that wait too.
 
+pub mod pod;
+pub mod pod_outcome;
+pub mod progress;
+mod review;
+pub mod status;
+pub mod steps;
+
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::MicroTime};
 use knoll_api::{
-    approval::{Approval, Decision as Choice},
+    approval::Approval,
     names::{annotation, cancel, condition, finalizer, reason},
-    run::{ReviewDecision, Run, RunApproval, RunPhase, RunSpec, RunStatus, StepName, StepState},
+    run::{Run, RunPhase, RunSpec, RunStatus},
+    source::Source,
     workspace::Workspace,
 };
 use kube::ResourceExt;
 
 use crate::{
-    approval::{self, Verdict},
-    conditions::{self, Pen},
-    fate::{self, Fate},
-    pod::GRACE_SECONDS,
-    progress,
+    approval,
+    conditions::ConditionWriter,
+    machine::{Decision, Settled},
     queue::{self, Lane},
-    status::{self, Cause},
-    steps::{self, Stage},
 };
+use pod::GRACE_SECONDS;
+use pod_outcome::PodOutcome;
+use review::in_review;
+use status::Cause;
+use steps::Stage;
 
 /// How long the pod of a run that has ended may go on before it is deleted.
-const STRAY_AFTER: std::time::Duration = std::time::Duration::from_secs(300);
+const STRAY_AFTER: Duration = Duration::from_secs(300);
 
 /// How soon to look again whether a Workspace has taken note of a run's end.
-const TAKE_NOTE: std::time::Duration = std::time::Duration::from_secs(1);
+const TAKE_NOTE: Duration = Duration::from_secs(1);
 
-/// Everything that the next step of a run depends on.
+/// The wait before the next attempt to create a pod that something stands in the way of.
+const BLOCKED: Duration = Duration::from_secs(5);
+
+/// The facts of one decision on a Run.
 #[derive(Clone, Copy, Debug)]
-pub struct Observed<'a> {
-    /// The run.
+pub struct RunFacts<'a> {
     pub run: &'a Run,
-    /// Its Workspace, when there is one.
     pub workspace: Option<&'a Workspace>,
-    /// The pod that the run's status names by its UID; `None` when it has none or that pod is gone.
+    /// The pod that the Run's status names by its UID; `None` when it has none or that pod is gone.
     pub pod: Option<&'a Pod>,
-    /// The Approvals that name the run.
+    /// Every pod whose label names the Run, those of earlier Runs of the same name included.
+    pub pods: &'a [&'a Pod],
+    /// The Approvals that name the Run.
     pub approvals: &'a [&'a Approval],
-    /// The digest of the module's files, as far as it is known; only asked for when a command is privileged.
-    pub bundle: Option<&'a str>,
 }
 
-/// What to do, each safe to repeat.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Put the finalizer on the run, so that it stays until its pod has handed in its state.
+/// One action, safe to repeat. An action that goes with a new status carries it to [`settle`], so that both take one
+/// write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RunAction {
+    /// Put the finalizer on the Run, so that it stays until its pod has handed in its state.
     AddFinalizer,
-    /// Take the finalizer off: nothing of the run is at work any more.
+    /// Take the finalizer off: nothing of the Run is at work any more.
     RemoveFinalizer,
-    /// Create the pod of this stage, then write the status that [`started`] gives.
-    CreatePod(Stage),
+    /// Store the files of the Run's source as a bundle, so that the files that are approved are those that run.
+    StoreSource(Box<Source>),
+    /// Create the pod of this stage.
+    CreatePod(Stage, Box<RunStatus>),
     /// Delete this pod, with the grace period it came with.
     DeletePod {
-        /// Its name.
         name: String,
-        /// Its UID, so that no other pod of that name is hit.
+        /// The UID, so that no other pod of that name is deleted.
         uid: String,
+        status: Box<RunStatus>,
     },
-    /// Delete the run itself: it was kept long enough.
+    /// Delete the Run itself: it was kept long enough.
     DeleteRun,
 }
 
-/// What follows from what was seen.
+/// What came of a [`RunAction`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
-    /// The run's next status.
-    pub status: RunStatus,
-    /// What to do before the status is written.
-    pub action: Option<Action>,
-    /// When to look again although nothing has changed.
-    pub requeue_at: Option<Timestamp>,
+pub enum RunOutcome {
+    /// The files of the source are stored under this digest; `None` when they were stored already.
+    SourceStored(Option<String>),
+    /// The source cannot be used, and never will.
+    SourceUnusable(String),
+    /// The Run has its pod, from now or from an attempt before.
+    PodCreated { name: String, uid: String, status: Box<RunStatus> },
+    /// The Run can never have a pod.
+    PodRejected { reason: &'static str, message: String, status: Box<RunStatus> },
+    /// The Run can have no pod until somebody changes something.
+    PodBlocked(String),
+    /// The deletion of the pod was requested, or the pod is gone.
+    PodDeleted(Box<RunStatus>),
+    /// The deletion of the Run was requested.
+    RunDeleted,
 }
 
-impl Decision {
-    fn keep(status: RunStatus) -> Self {
-        Self { status, action: None, requeue_at: None }
-    }
-
-    fn act(status: RunStatus, action: Action) -> Self {
-        Self { status, action: Some(action), requeue_at: None }
-    }
-
-    fn at(mut self, time: Option<Timestamp>) -> Self {
-        self.requeue_at = time;
-        self
-    }
-}
+/// The decision of a Run's machine.
+pub type RunDecision = Decision<RunStatus, RunAction>;
 
 /// Whether somebody asked for the run to be stopped: whoever deletes it does.
 #[must_use]
@@ -131,16 +142,9 @@ pub fn is_superseded(run: &Run) -> bool {
     run.annotations().contains_key(annotation::SUPERSEDED)
 }
 
-/// Whether the run asks for a decision only on what destroys, and its plan destroys nothing.
-fn is_harmless(run: &Run, status: &RunStatus) -> bool {
-    run.spec.approval == RunApproval::ManualOnDestroy
-        && steps::is_reviewed(&run.spec)
-        && status.plan.as_ref().is_some_and(|plan| plan.destroy == 0)
-}
-
 /// Decides what follows from what was seen.
 #[must_use]
-pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Decision {
+pub fn decide(seen: &RunFacts<'_>, now: Timestamp) -> RunDecision {
     let status = status::of(seen.run);
     match status.phase {
         RunPhase::Pending | RunPhase::Queued => before_pod(seen, status, now),
@@ -152,42 +156,85 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Decision {
     }
 }
 
-/// The status of a run whose pod has been created.
-///
-/// `decided` is the status that [`decide`] gave with [`Action::CreatePod`].
+/// The status after an action.
 #[must_use]
-pub fn started(run: &Run, mut decided: RunStatus, pod: &Pod, now: Timestamp) -> RunStatus {
-    decided.pod_name = Some(pod.name_any());
-    decided.pod_uid = pod.uid();
-    decided.started_at.get_or_insert(MicroTime(now));
+pub fn settle(facts: &RunFacts<'_>, outcome: RunOutcome, now: Timestamp) -> Settled<RunStatus> {
+    let run = facts.run;
+    match outcome {
+        RunOutcome::SourceStored(digest) => {
+            let mut status = status::of(run);
+            status.bundle = digest.or_else(|| named_bundle(facts).map(str::to_owned));
+            review::begin_command(&mut status, run, now);
+            // An Approval may be there already; the next decision judges it.
+            status.into()
+        }
+        RunOutcome::SourceUnusable(message) => {
+            failed(run, status::of(run), reason::SOURCE_FAILED, &message, now).into()
+        }
+        RunOutcome::PodCreated { name, uid, status } => started(run, *status, name, uid, now).into(),
+        RunOutcome::PodRejected { reason, message, status } => failed(run, *status, reason, &message, now).into(),
+        RunOutcome::PodBlocked(message) => Settled::from(blocked(run, &message, now)).at(now.checked_add(BLOCKED).ok()),
+        RunOutcome::PodDeleted(status) => (*status).into(),
+        RunOutcome::RunDeleted => status::of(run).into(),
+    }
+}
+
+fn started(run: &Run, mut status: RunStatus, pod: String, uid: String, now: Timestamp) -> RunStatus {
+    let cause = Cause::new(reason::POD_CREATED, format!("Pod `{pod}` was created."));
+    (status.pod_name, status.pod_uid) = (Some(pod), Some(uid));
+    (status.reported_at, status.stop_requested_at, status.start_failure) = (None, None, None);
+    status.started_at.get_or_insert(MicroTime(now));
     // The second pod follows a review: its run was under way already.
-    let phase = if decided.decision.is_some() && steps::is_reviewed(&run.spec) {
-        RunPhase::Running
-    } else {
-        RunPhase::Starting
-    };
-    let cause = Cause::new(reason::POD_CREATED, format!("Pod `{}` was created.", pod.name_any()));
-    status::enter(&mut decided, run, phase, &cause, now);
-    decided
+    let reviewed = status.decision.is_some() && steps::is_reviewed(&run.spec);
+    let phase = if reviewed { RunPhase::Running } else { RunPhase::Starting };
+    status::enter(&mut status, run, phase, &cause, now);
+    status
 }
 
-/// The status of a run whose pod can never be created.
-#[must_use]
-pub fn refused(run: &Run, mut decided: RunStatus, reason: &str, message: &str, now: Timestamp) -> RunStatus {
-    status::finish(&mut decided, run, RunPhase::Failed, &Cause::new(reason, message), now);
-    decided
+fn failed(run: &Run, mut status: RunStatus, reason: &str, message: &str, now: Timestamp) -> RunStatus {
+    status::finish(&mut status, run, RunPhase::Failed, &Cause::new(reason, message), now);
+    status
 }
 
-/// The status of a run whose pod could not be created this time: it stays where it is, and says why.
-#[must_use]
-pub fn hindered(run: &Run, message: &str, now: Timestamp) -> RunStatus {
+/// The Run stays where it is, and its conditions say what stands in the way of its pod.
+fn blocked(run: &Run, message: &str, now: Timestamp) -> RunStatus {
     let mut status = status::of(run);
     let phase = status.phase;
     status::enter(&mut status, run, phase, &Cause::new(reason::POD_FAILED, message), now);
     status
 }
 
-fn before_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decision {
+/// Creates the pod of `stage`, unless something stands in its way.
+fn create_pod(facts: &RunFacts<'_>, status: RunStatus, stage: Stage, now: Timestamp) -> RunDecision {
+    let obstacle = if facts.workspace.is_none() {
+        Some(format!("Workspace `{}` is gone.", facts.run.spec.workspace))
+    } else {
+        leftover(facts, now).map(|pod| {
+            format!("Pod `{pod}` of an earlier run of this name is still at work; the run goes on when it has ended.")
+        })
+    };
+    match obstacle {
+        Some(message) => Decision::status(blocked(facts.run, &message, now)).at(now.checked_add(BLOCKED).ok()),
+        None => Decision::act(RunAction::CreatePod(stage, Box::new(status))),
+    }
+}
+
+/// A pod of an earlier Run of the same name that may still be at work.
+fn leftover(facts: &RunFacts<'_>, now: Timestamp) -> Option<String> {
+    let at_work =
+        |pod: &&&Pod| !pod::is_of(pod, facts.run) && !matches!(pod_outcome::of(pod, now), PodOutcome::Ended(_));
+    facts.pods.iter().find(at_work).map(|pod| pod.name_any())
+}
+
+/// The digest of the files that the Run names, or that its Workspace last applied when the Run has no source.
+fn named_bundle<'a>(facts: &RunFacts<'a>) -> Option<&'a str> {
+    match &facts.run.spec.source {
+        Some(source) => source.bundle.as_ref().map(|bundle| bundle.digest.as_str()),
+        None => facts.workspace?.status.as_ref()?.bundle.as_deref(),
+    }
+}
+
+fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDecision {
     let run = seen.run;
     if is_cancelled(run) {
         let cause = stopped(run, " before it started.");
@@ -213,22 +260,28 @@ fn before_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Dec
             ),
         );
         status::enter(&mut status, run, RunPhase::Pending, &cause, now);
-        return Decision::keep(status).at(deadline);
+        return Decision::status(status).at(deadline);
     };
     if status.decision.is_none() && approval::is_privileged(&run.spec, &workspace.spec) {
-        let digest = approval::command_digest(&run.spec, seen.bundle);
         // What is approved is what runs, whatever becomes of its source.
-        status.bundle = seen.bundle.map(str::to_owned);
-        progress::begin_review(&mut status, run, digest, now);
+        if status.bundle.is_none() {
+            match &run.spec.source {
+                Some(source) if source.bundle.is_none() => {
+                    return Decision::act(RunAction::StoreSource(Box::new(source.clone())));
+                }
+                _ => status.bundle = named_bundle(seen).map(str::to_owned),
+            }
+        }
+        review::begin_command(&mut status, run, now);
         // An Approval may be there already, so that no event would bring it up again.
         return in_review(seen, status, now);
     }
     match turn(run, workspace) {
         // One that is being deleted takes no finalizers any more, and is not started either.
-        Turn::Now if finalizers(&run.spec).is_some() && !is_held(run) => Decision::act(status, Action::AddFinalizer),
+        Turn::Now if finalizers(&run.spec).is_some() && !is_held(run) => Decision::act(RunAction::AddFinalizer),
         Turn::Now => {
             let stage = steps::stage(&run.spec, &status);
-            Decision::act(status, Action::CreatePod(stage))
+            create_pod(seen, status, stage, now)
         }
         Turn::Waits { position, behind } => {
             status.position = Some(position);
@@ -237,158 +290,89 @@ fn before_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Dec
                 None => format!("It waits for its turn in Workspace `{}`.", run.spec.workspace),
             };
             status::enter(&mut status, run, RunPhase::Queued, &Cause::new(reason::QUEUED, message), now);
-            Decision::keep(status).at(deadline)
+            Decision::status(status).at(deadline)
         }
         // The workspace controller has not placed it yet; a write now would be one for nothing.
-        Turn::Unplaced => Decision::keep(status).at(deadline),
+        Turn::Unplaced => Decision::status(status).at(deadline),
     }
 }
 
-fn with_pod(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decision {
+fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDecision {
     let run = seen.run;
     let limit = steps::timeouts(&run.spec, seen.workspace).pending.map(|limit| limit.get());
     let Some(pod) = seen.pod else {
         let since = status.started_at.as_ref().map(|time| time.0);
         let late = status.phase == RunPhase::Starting && is_past(after(since, limit), now);
-        let cause = match told_late(&status) {
-            Some(told) => told,
+        let cause = match not_started(&status) {
+            Some(cause) => cause,
             None if late => not_in_time(run, seen.workspace, None),
             None => Cause::new(reason::POD_DELETED, "The pod was deleted before its runner had reported its end."),
         };
         return lost(seen, status, cause, now);
     };
-    let fate = match fate::of(pod, now) {
-        // A node tells of its containers a second later than a runner of itself.
-        Fate::Waiting { .. } if has_reported(&status) => Fate::Running,
-        fate => fate,
+    let outcome = match pod_outcome::of(pod, now) {
+        // A runner reports up to a second before its node updates the pod's status.
+        PodOutcome::Waiting { .. } if status.reported_at.is_some() => PodOutcome::Running,
+        outcome => outcome,
     };
-    if let Fate::Ended(cause) | Fate::Hopeless(cause) = fate {
-        // How a pod ends that was deleted for being late is no news; why it was late is.
-        let cause = told_late(&status).unwrap_or(cause);
+    if let PodOutcome::Ended(cause) | PodOutcome::Hopeless(cause) = outcome {
+        // A pod that was deleted because it did not start in time ends as deleted, which is not why the run failed.
+        let cause = not_started(&status).unwrap_or(cause);
         return lost(seen, status, cause, now);
     }
     if pod.metadata.deletion_timestamp.is_some() {
-        return Decision::keep(status).at(fate::lost_at(pod));
+        return Decision::status(status).at(pod_outcome::lost_at(pod));
     }
     if is_cancelled(run) {
-        return stopping(seen, status, pod, &fate, now);
+        return stopping(seen, status, pod, &outcome, now);
     }
-    let Fate::Waiting { why } = fate else {
-        return Decision::keep(status);
+    let PodOutcome::Waiting { why } = outcome else {
+        return Decision::status(status);
     };
     let deadline = after(pod.creation_timestamp().map(|time| time.0), limit);
     if is_past(deadline, now) {
         let (phase, cause) = (status.phase, not_in_time(run, seen.workspace, why.as_ref()));
         status::enter(&mut status, run, phase, &cause, now);
-        return Decision::act(status, delete(pod));
+        status.start_failure = Some(cause.message);
+        return delete(pod, status);
     }
     if let Some(cause) = why {
         let phase = status.phase;
         status::enter(&mut status, run, phase, &cause, now);
     }
-    Decision::keep(status).at(deadline)
+    Decision::status(status).at(deadline)
 }
 
 /// A cancelled run stops by itself when the hub tells its runner; a pod that has not started, does not stop in time, or
 /// has to stop at once, is deleted: to its runner that is a second request.
-fn stopping(seen: &Observed<'_>, mut status: RunStatus, pod: &Pod, fate: &Fate, now: Timestamp) -> Decision {
+fn stopping(
+    seen: &RunFacts<'_>,
+    mut status: RunStatus,
+    pod: &Pod,
+    outcome: &PodOutcome,
+    now: Timestamp,
+) -> RunDecision {
     let (run, phase) = (seen.run, status.phase);
     let cause = stopped(run, "; terraform is asked to stop.");
     status::enter(&mut status, run, phase, &cause, now);
-    Pen::new(&mut status.conditions, run.metadata.generation, now).set(
+    ConditionWriter::new(&mut status.conditions, run.metadata.generation, now).set(
         condition::EXITED,
         false,
         &cause.reason,
         cause.message,
     );
-    let asked = conditions::find(&status.conditions, condition::EXITED).map(|exited| exited.last_transition_time.0);
-    let patience = after(asked, u64::try_from(GRACE_SECONDS).ok().map(std::time::Duration::from_secs));
+    let requested = status.stop_requested_at.get_or_insert(MicroTime(now)).0;
+    let patience = after(Some(requested), u64::try_from(GRACE_SECONDS).ok().map(Duration::from_secs));
     let hard = run.annotations().get(annotation::CANCEL).is_some_and(|value| value == cancel::NOW);
-    if hard || matches!(fate, Fate::Waiting { .. }) || is_past(patience, now) {
-        return Decision::act(status, delete(pod));
+    if hard || matches!(outcome, PodOutcome::Waiting { .. }) || is_past(patience, now) {
+        return delete(pod, status);
     }
-    Decision::keep(status).at(patience)
+    Decision::status(status).at(patience)
 }
 
-fn in_review(seen: &Observed<'_>, mut status: RunStatus, now: Timestamp) -> Decision {
-    let run = seen.run;
-    if is_cancelled(run) {
-        let cause = stopped(run, " while it waited for a decision.");
-        return ended(seen, status, RunPhase::Cancelled, &cause, now);
-    }
-    if is_superseded(run) {
-        let cause = Cause::new(reason::SUPERSEDED, "A newer revision took its place while it waited for a decision.");
-        return ended(seen, status, RunPhase::Discarded, &cause, now);
-    }
-    if is_harmless(run, &status) {
-        let by = "the rule ManualOnDestroy".to_owned();
-        let decision = ReviewDecision { approval: String::new(), decision: Choice::Approve, by };
-        return decided(seen, status, decision, now);
-    }
-    let digest = status.review_digest.clone().unwrap_or_default();
-    match approval::judge(run, &digest, seen.approvals.iter().copied()) {
-        Verdict::Decided(decision) => decided(seen, status, decision, now),
-        Verdict::Open { mismatch } => {
-            let timeouts = steps::timeouts(&run.spec, seen.workspace);
-            let since = status::step(&status, StepName::Review).and_then(|step| step.started_at.as_ref());
-            let deadline = after(since.map(|time| time.0), timeouts.review.as_ref().map(|limit| limit.get()));
-            if let (true, Some(limit)) = (is_past(deadline, now), &timeouts.review) {
-                let message = format!("Nobody decided within {limit} (timeouts.review).");
-                return ended(seen, status, RunPhase::Discarded, &Cause::new(reason::TIMED_OUT, message), now);
-            }
-            if let Some(name) = mismatch {
-                let message =
-                    format!("Approval `{name}` names another digest and has no effect; this run waits for `{digest}`.");
-                Pen::new(&mut status.conditions, run.metadata.generation, now).set(
-                    condition::APPROVED,
-                    false,
-                    reason::DIGEST_MISMATCH,
-                    message,
-                );
-            }
-            Decision::keep(status).at(deadline)
-        }
-    }
-}
-
-/// A person has decided on exactly what the run waits for.
-fn decided(seen: &Observed<'_>, mut status: RunStatus, decision: ReviewDecision, now: Timestamp) -> Decision {
-    let run = seen.run;
-    let approved = decision.decision == Choice::Approve;
-    let word = if approved { "approved" } else { "discarded" };
-    let why = if approved { reason::APPROVED } else { reason::DISCARDED };
-    let message = match decision.approval.as_str() {
-        "" => format!("It was {word} by {}.", decision.by),
-        approval => format!("It was {word} by {} (Approval `{approval}`).", decision.by),
-    };
-    let cause = Cause::new(why, message);
-    if let Some(step) = status.steps.iter_mut().find(|step| step.name == StepName::Review) {
-        step.state = if approved { StepState::Succeeded } else { StepState::Cancelled };
-        step.finished_at = Some(MicroTime(now));
-        step.message = Some(cause.message.clone());
-    }
-    Pen::new(&mut status.conditions, run.metadata.generation, now).set(
-        condition::APPROVED,
-        approved,
-        &cause.reason,
-        cause.message.clone(),
-    );
-    status.decision = Some(decision);
-    status.review_digest = None;
-    if !approved {
-        return ended(seen, status, RunPhase::Discarded, &cause, now);
-    }
-    if steps::is_reviewed(&run.spec) {
-        return Decision::act(status, Action::CreatePod(Stage::Apply));
-    }
-    // A command was approved before it had its turn: now it queues as any other.
-    status::enter(&mut status, run, RunPhase::Pending, &cause, now);
-    before_pod(seen, status, now)
-}
-
-fn after_end(seen: &Observed<'_>, status: RunStatus, now: Timestamp) -> Decision {
+fn after_end(seen: &RunFacts<'_>, status: RunStatus, now: Timestamp) -> RunDecision {
     if is_held(seen.run) {
-        return Decision::act(status, Action::RemoveFinalizer);
+        return Decision::act(RunAction::RemoveFinalizer);
     }
     let ended_at = status.finished_at.as_ref().map(|time| time.0);
     let expiry = after(ended_at, seen.run.spec.ttl_after_finished.as_ref().map(|ttl| ttl.get()));
@@ -396,22 +380,22 @@ fn after_end(seen: &Observed<'_>, status: RunStatus, now: Timestamp) -> Decision
         // Its Workspace has yet to take note of what it did.
         let places = seen.workspace.and_then(|workspace| workspace.status.as_ref());
         if places.is_some_and(|places| places.active == seen.run.metadata.name) {
-            return Decision::keep(status).at(now.checked_add(TAKE_NOTE).ok());
+            return Decision::status(status).at(now.checked_add(TAKE_NOTE).ok());
         }
-        return Decision::act(status, Action::DeleteRun);
+        return Decision::act(RunAction::DeleteRun);
     }
     let Some(pod) = seen.pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) else {
-        return Decision::keep(status).at(expiry);
+        return Decision::status(status).at(expiry);
     };
-    let patience = match fate::of(pod, now) {
-        Fate::Ended(_) => return Decision::keep(status).at(expiry),
-        Fate::Hopeless(_) => ended_at,
-        Fate::Waiting { .. } | Fate::Running => after(ended_at, Some(STRAY_AFTER)),
+    let patience = match pod_outcome::of(pod, now) {
+        PodOutcome::Ended(_) => return Decision::status(status).at(expiry),
+        PodOutcome::Hopeless(_) => ended_at,
+        PodOutcome::Waiting { .. } | PodOutcome::Running => after(ended_at, Some(STRAY_AFTER)),
     };
     if is_past(patience, now) {
-        return Decision::act(status, delete(pod)).at(expiry);
+        return delete(pod, status).at(expiry);
     }
-    Decision::keep(status).at([expiry, patience].into_iter().flatten().min())
+    Decision::status(status).at([expiry, patience].into_iter().flatten().min())
 }
 
 /// Where the run stands in its Workspace.
@@ -445,7 +429,7 @@ fn turn(run: &Run, workspace: &Workspace) -> Turn {
 }
 
 /// The run's pod is gone and its runner said nothing: cancelled, when that was asked for, and failed otherwise.
-fn lost(seen: &Observed<'_>, status: RunStatus, cause: Cause, now: Timestamp) -> Decision {
+fn lost(seen: &RunFacts<'_>, status: RunStatus, cause: Cause, now: Timestamp) -> RunDecision {
     if is_cancelled(seen.run) {
         let message = format!("It was cancelled. {}", cause.message);
         return ended(seen, status, RunPhase::Cancelled, &Cause::new(reason::CANCELLED, message), now);
@@ -453,23 +437,15 @@ fn lost(seen: &Observed<'_>, status: RunStatus, cause: Cause, now: Timestamp) ->
     ended(seen, status, RunPhase::Failed, &cause, now)
 }
 
-fn ended(seen: &Observed<'_>, mut status: RunStatus, phase: RunPhase, cause: &Cause, now: Timestamp) -> Decision {
+fn ended(seen: &RunFacts<'_>, mut status: RunStatus, phase: RunPhase, cause: &Cause, now: Timestamp) -> RunDecision {
     status::finish(&mut status, seen.run, phase, cause, now);
     let ttl = seen.run.spec.ttl_after_finished.as_ref().map(|ttl| ttl.get());
-    Decision::keep(status).at(after(Some(now), ttl))
+    Decision::status(status).at(after(Some(now), ttl))
 }
 
-/// Whether the runner of the present pod has reported to the hub, or was asked to stop because it has.
-fn has_reported(status: &RunStatus) -> bool {
-    let is = |name, reason| conditions::find(&status.conditions, name).is_some_and(|found| found.reason == reason);
-    is(condition::READY, reason::PROGRESSING) || is(condition::EXITED, reason::CANCELLED)
-}
-
-/// What the status says about a pod that was deleted because it did not start in time.
-fn told_late(status: &RunStatus) -> Option<Cause> {
-    let ready = conditions::find(&status.conditions, condition::READY);
-    let late = ready.filter(|ready| status.phase == RunPhase::Starting && ready.reason == reason::TIMED_OUT)?;
-    Some(Cause::new(reason::TIMED_OUT, late.message.clone()))
+/// Why the pod was deleted before its runner started, if the operator did so.
+fn not_started(status: &RunStatus) -> Option<Cause> {
+    status.start_failure.as_ref().map(|message| Cause::new(reason::TIMED_OUT, message.clone()))
 }
 
 fn not_in_time(run: &Run, workspace: Option<&Workspace>, why: Option<&Cause>) -> Cause {
@@ -478,11 +454,12 @@ fn not_in_time(run: &Run, workspace: Option<&Workspace>, why: Option<&Cause>) ->
     Cause::new(reason::TIMED_OUT, format!("The pod did not start within {limit} (timeouts.pending).{why}"))
 }
 
-fn delete(pod: &Pod) -> Action {
-    Action::DeletePod { name: pod.name_any(), uid: pod.uid().unwrap_or_default() }
+fn delete(pod: &Pod, status: RunStatus) -> RunDecision {
+    let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+    Decision::act(RunAction::DeletePod { name, uid, status: Box::new(status) })
 }
 
-fn after(since: Option<Timestamp>, limit: Option<std::time::Duration>) -> Option<Timestamp> {
+fn after(since: Option<Timestamp>, limit: Option<Duration>) -> Option<Timestamp> {
     since?.checked_add(limit?).ok()
 }
 

@@ -1,5 +1,7 @@
 //! The machine of a Workspace: who holds its lock, who waits, and what its state is.
 
+pub mod queue;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
@@ -16,12 +18,8 @@ use knoll_api::{
 };
 use kube::ResourceExt;
 
-use crate::{
-    approval,
-    conditions::Pen,
-    machine::Decision,
-    queue::{self, Entry, Standing, View},
-};
+use crate::{approval, conditions::ConditionWriter, machine::Decision};
+use queue::{Entry, Standing, View};
 
 /// The wait before the pods of a Run that is gone are looked at again.
 const LINGERING: Duration = Duration::from_secs(1);
@@ -100,7 +98,7 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
         None => (reason::IDLE, "No run holds the lock.".to_owned()),
     };
     // A Workspace at work is ready for more: its readiness is not that of its runs.
-    Pen::new(&mut next.conditions, workspace.metadata.generation, now)
+    ConditionWriter::new(&mut next.conditions, workspace.metadata.generation, now)
         .set(condition::READY, true, why, message)
         .set(condition::RECONCILING, false, why, "")
         .set(condition::STALLED, false, why, "");

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use knoll_api::hooks::Hook;
 use knoll_api::run::{Run, RunSpec, RunStatus, StepName};
-use knoll_api::wire::{Job, JobHook};
+use knoll_api::wire::{Job, JobHook, PROTOCOL, Stage};
 use knoll_api::workspace::{StateKind, Workspace};
 use knoll_core::run::is_cancelled;
-use knoll_core::steps::{self, Stage};
+use knoll_core::steps;
 use knoll_storage::{Lookup, Owner, Store};
 use kube::{Client, ResourceExt};
 
@@ -53,6 +53,8 @@ pub async fn of(
         .collect();
     let backoff = retry.unwrap_or_default().backoff();
     Ok(Job {
+        protocol: PROTOCOL,
+        stage,
         namespace: namespace.clone(),
         run: run.name_any(),
         workspace: run.spec.workspace.clone(),

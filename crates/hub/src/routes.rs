@@ -18,7 +18,7 @@ use knoll_api::run::{Run, RunPhase};
 use knoll_api::wire::{ErrorBody, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::Workspace;
 use knoll_core::queue::{Lane, lane};
-use knoll_core::{fate, run::is_cancelled};
+use knoll_core::{pod_outcome, run::is_cancelled};
 use knoll_storage::content::{self as contents, Label};
 use knoll_storage::{Error as StorageError, Owner, Sources, Store, states};
 use kube::runtime::watcher::watch_object;
@@ -265,7 +265,7 @@ async fn get_container(
     let api: Api<Pod> = Api::namespaced(shared.client.clone(), namespace);
     let looks = watch_object(api, pod).filter_map(|look| {
         let pod = look.ok().flatten().filter(|pod| pod.metadata.uid.as_ref() == Some(uid));
-        std::future::ready(pod.and_then(|pod| fate::will_not_come(&pod, &name)))
+        std::future::ready(pod.and_then(|pod| pod_outcome::will_not_come(&pod, &name)))
     });
     let mut looks = std::pin::pin!(looks);
     let trouble = tokio::select! {
@@ -334,7 +334,7 @@ async fn name_the_stop(client: &Client, caller: &Caller, exit: &mut Exit) -> Res
         return Ok(());
     };
     let message = exit.message.take().unwrap_or_default();
-    (exit.reason, exit.message) = match fate::told_to_stop(&pod) {
+    (exit.reason, exit.message) = match pod_outcome::told_to_stop(&pod) {
         Some(cause) => (Some(cause.reason), Some(cause.message)),
         None => {
             (Some(reason::RUNNER_LOST.to_owned()), Some(format!("{message} Its pod goes on, so a person did that.")))

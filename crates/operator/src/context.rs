@@ -19,14 +19,16 @@ use knoll_core::{events::Standing, pod::Platform, workspace::Head};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::PartialObjectMeta,
-    runtime::reflector::{ObjectRef, Store},
+    runtime::reflector::{self, store::Writer},
 };
 
 use crate::{
     atom,
     controller::Written,
     events::Recorder,
+    index::{Cache, References},
     metrics::Metrics,
+    references,
     stack::{Memory, Sources},
     watch::Triggers,
 };
@@ -78,38 +80,140 @@ pub struct Context {
 /// One cache a kind.
 #[derive(Clone, Debug)]
 pub struct Caches {
-    /// All Workspaces.
-    pub workspaces: Store<Workspace>,
-    /// All Runs.
-    pub runs: Store<Run>,
-    /// All Approvals.
-    pub approvals: Store<Approval>,
+    pub workspaces: Cache<Workspace>,
+    pub runs: Cache<Run>,
+    pub approvals: Cache<Approval>,
     /// The pods of Runs.
-    pub pods: Store<Pod>,
+    pub pods: Cache<Pod>,
     /// The heads of states, without what they hold.
-    pub heads: Store<Secret>,
-    /// All Stacks.
-    pub stacks: Store<Stack>,
-    /// All Atoms.
-    pub atoms: Store<Atom>,
-    /// All AtomVersions.
-    pub atom_versions: Store<AtomVersion>,
+    pub heads: Cache<Secret>,
+    pub stacks: Cache<Stack>,
+    pub atoms: Cache<Atom>,
+    pub atom_versions: Cache<AtomVersion>,
     /// That there are Secrets, not what they hold; without those that Knoll fills with content of its own.
-    pub secrets: Store<PartialObjectMeta<Secret>>,
+    pub secrets: Cache<PartialObjectMeta<Secret>>,
     /// That there are ConfigMaps, in the same way.
-    pub config_maps: Store<PartialObjectMeta<ConfigMap>>,
+    pub config_maps: Cache<PartialObjectMeta<ConfigMap>>,
+}
+
+/// The writing sides of [`Caches`].
+pub struct Writers {
+    pub workspaces: Writer<Workspace>,
+    pub runs: Writer<Run>,
+    pub approvals: Writer<Approval>,
+    pub pods: Writer<Pod>,
+    pub heads: Writer<Secret>,
+    pub stacks: Writer<Stack>,
+    pub atoms: Writer<Atom>,
+    pub atom_versions: Writer<AtomVersion>,
+    pub secrets: Writer<PartialObjectMeta<Secret>>,
+    pub config_maps: Writer<PartialObjectMeta<ConfigMap>>,
 }
 
 impl Caches {
-    /// What is told of the state of a Workspace, when it has one.
+    /// Empty caches.
+    pub fn new() -> (Self, Writers) {
+        fn cache<K>(references: fn(&K) -> References) -> (Cache<K>, Writer<K>)
+        where
+            K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + 'static,
+        {
+            let (store, writer) = reflector::store();
+            (Cache::new(store, references), writer)
+        }
+        let (workspaces, workspace_writer) = cache(references::none);
+        let (runs, run_writer) = cache(references::of_run);
+        let (approvals, approval_writer) = cache(references::of_approval);
+        let (pods, pod_writer) = cache(references::of_pod);
+        let (heads, head_writer) = cache(references::none);
+        let (stacks, stack_writer) = cache(references::of_stack);
+        let (atoms, atom_writer) = cache(references::of_atom);
+        let (atom_versions, atom_version_writer) = cache(references::of_atom_version);
+        let (secrets, secret_writer) = cache(references::of_secret);
+        let (config_maps, config_map_writer) = cache(references::of_config_map);
+        let writers = Writers {
+            workspaces: workspace_writer,
+            runs: run_writer,
+            approvals: approval_writer,
+            pods: pod_writer,
+            heads: head_writer,
+            stacks: stack_writer,
+            atoms: atom_writer,
+            atom_versions: atom_version_writer,
+            secrets: secret_writer,
+            config_maps: config_map_writer,
+        };
+        let caches =
+            Self { workspaces, runs, approvals, pods, heads, stacks, atoms, atom_versions, secrets, config_maps };
+        (caches, writers)
+    }
+
+    /// Returns when every cache has its first list: a decision on half of the facts would be a wrong one.
+    pub async fn ready(&self) {
+        let Self { workspaces, runs, approvals, pods, heads, stacks, secrets, config_maps, atoms, atom_versions } =
+            self;
+        tokio::join!(
+            workspaces.wait_until_ready(),
+            runs.wait_until_ready(),
+            approvals.wait_until_ready(),
+            pods.wait_until_ready(),
+            heads.wait_until_ready(),
+            stacks.wait_until_ready(),
+            secrets.wait_until_ready(),
+            config_maps.wait_until_ready(),
+            atoms.wait_until_ready(),
+            atom_versions.wait_until_ready(),
+        );
+    }
+
+    /// What is known of the state of a Workspace, when it has one.
     #[must_use]
     pub fn state(&self, namespace: &str, workspace: &str) -> Option<Head> {
-        let secret = self.heads.get(&ObjectRef::new(&names::state_secret(workspace)).within(namespace));
+        let secret = self.heads.named(namespace, &names::state_secret(workspace));
         secret.and_then(|secret| Head::read(secret.annotations()))
     }
 }
 
+/// What a [`Context`] is made of, beside what it remembers.
+pub struct Parts {
+    pub client: Client,
+    pub platform: Platform,
+    pub fetch: knoll_storage::FetchSettings,
+    pub caches: Caches,
+    pub ask: Triggers,
+    pub events: Recorder,
+    pub metrics: Metrics,
+}
+
 impl Context {
+    /// A context that remembers nothing yet.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let Parts { client, platform, fetch, caches, ask, events, metrics } = parts;
+        let sources = Sources::new(knoll_storage::Sources::new(client.clone(), fetch));
+        Self {
+            client,
+            platform,
+            caches,
+            runs: Written::default(),
+            workspaces: Written::default(),
+            approvals: Written::default(),
+            stacks: Written::default(),
+            atoms: Written::default(),
+            atom_versions: Written::default(),
+            revisions: atom::RevisionCache::default(),
+            kinds: atom::Kinds::default(),
+            watches: atom::Watches::new(ask.atoms.clone()),
+            started: Started::default(),
+            memory: Memory::default(),
+            sources,
+            ask,
+            created: Created::default(),
+            told: Told::default(),
+            events,
+            metrics,
+        }
+    }
+
     /// The time, read in one place.
     #[must_use]
     pub fn now(&self) -> Timestamp {

@@ -110,12 +110,25 @@ pub enum Observation<S> {
 
 /// What an action changed.
 #[derive(Debug)]
-#[allow(dead_code, reason = "the kinds with actions come next")]
 pub enum Effect<O> {
     /// Something other than the object. `settle` makes the next status of it.
     Outcome(O),
     /// The object itself, such as its finalizers. Its watch asks for the next reconcile.
     ObjectChanged,
+}
+
+/// Puts a finalizer on exactly the object that was read, or takes it off.
+///
+/// # Errors
+/// When the API does not take it for another reason than that the object has moved on.
+pub async fn set_finalizer<R: Reconciler>(
+    context: &Context,
+    subject: &Subject<R::Object>,
+    finalizer: &str,
+    held: bool,
+) -> Result<Effect<R::Outcome>, Error> {
+    R::written(context).hold(&context.api(subject.namespace()), subject, finalizer, held).await?;
+    Ok(Effect::ObjectChanged)
 }
 
 /// Brings one object a step further, in a span and measured.

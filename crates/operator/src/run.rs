@@ -1,20 +1,19 @@
-//! The controller of Runs: it gives each its pod when its turn has come, and ends it when that pod is lost.
+//! The controller of Runs: it creates the pod of each when its turn has come, and ends the Run when that pod is lost.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use knoll_api::{
-    Approval, Run, Workspace,
-    names::{finalizer, label, reason},
-    run::{RunPhase, RunStatus},
+    Approval, Run, RunStatus, Source, Workspace,
+    names::{finalizer, reason},
 };
 use knoll_core::{
-    approval, events,
-    fate::{self, Fate},
+    events::{self, Event},
+    identity::Subject,
+    machine::Settled,
     pod,
-    run::{self, Action, Decision, Observed},
-    status,
+    run::{self, RunAction, RunDecision, RunFacts, RunOutcome},
     steps::Stage,
 };
 use knoll_storage::{
@@ -22,109 +21,118 @@ use knoll_storage::{
     bundles::{self, StoreError},
 };
 use kube::{
-    Resource, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
-    runtime::{controller, reflector::ObjectRef},
 };
 
 use crate::{
     context::Context,
-    controller::{Error, Published, code, requeue_at},
+    controller::{Error, Written, code},
+    driver::{Effect, Observation, Reconciler, set_finalizer},
+    index::Target,
 };
 
-/// How soon to try again what somebody else has to clear first.
-const HINDERED: Duration = Duration::from_secs(5);
+pub struct Runs;
 
-/// Brings one run a step further.
-pub async fn reconcile(run: Arc<Run>, context: Arc<Context>) -> Result<controller::Action, Error> {
-    if context.runs.is_stale(&run) {
-        return Ok(controller::Action::await_change());
-    }
-    let now = context.now();
-    let mut seen = observe(&context, &run).await?;
-    if let Err(message) = keep_files(&context, &run, &mut seen).await? {
-        let status = run::refused(&run, status::of(&run), reason::SOURCE_FAILED, &message, now);
-        return publish(&context, &run, Next { status, requeue: controller::Action::await_change() }, now).await;
-    }
-    let approvals: Vec<&Approval> = seen.approvals.iter().map(AsRef::as_ref).collect();
-    let decision = run::decide(&seen.view(&run, &approvals), now);
-    let next = act(&context, &run, &seen, decision, now).await?;
-    publish(&context, &run, next, now).await
-}
-
-/// What was read for one decision.
-struct Seen {
+/// The facts of one decision.
+pub struct SeenRun {
+    run: Subject<Run>,
     workspace: Option<Arc<Workspace>>,
     pod: Option<Arc<Pod>>,
+    pods: Vec<Arc<Pod>>,
     approvals: Vec<Arc<Approval>>,
-    /// The files that a person is asked to approve together with a command.
-    files: Option<String>,
 }
 
-impl Seen {
-    fn view<'a>(&'a self, run: &'a Run, approvals: &'a [&'a Approval]) -> Observed<'a> {
-        let source = run.spec.source.as_ref().and_then(|source| source.bundle.as_ref());
-        let applied = self.workspace.as_ref().and_then(|workspace| workspace.status.as_ref()?.bundle.as_deref());
-        let pinned = run.status.as_ref().and_then(|status| status.bundle.as_deref());
-        let bundle = if run.spec.source.is_some() { source.map(|bundle| bundle.digest.as_str()) } else { applied };
-        Observed {
+impl SeenRun {
+    fn with_facts<T>(&self, then: impl FnOnce(&RunFacts<'_>) -> T) -> T {
+        let Self { run, workspace, pod, pods, approvals } = self;
+        let pods: Vec<&Pod> = pods.iter().map(AsRef::as_ref).collect();
+        let approvals: Vec<&Approval> = approvals.iter().map(AsRef::as_ref).collect();
+        then(&RunFacts {
             run,
-            workspace: self.workspace.as_deref(),
-            pod: self.pod.as_deref(),
-            approvals,
-            bundle: pinned.or(self.files.as_deref()).or(bundle),
-        }
-    }
-}
-
-async fn observe(context: &Context, run: &Run) -> Result<Seen, Error> {
-    let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
-    let workspace = ObjectRef::new(&run.spec.workspace).within(&namespace);
-    let waits = run.status.as_ref().is_none_or(|status| !status.phase.is_finished());
-    let approvals = if waits {
-        context.caches.approvals.state_filter(|approval| {
-            approval.spec.run == name && approval.metadata.namespace.as_deref() == Some(&namespace)
+            workspace: workspace.as_deref(),
+            pod: pod.as_deref(),
+            pods: &pods,
+            approvals: &approvals,
         })
-    } else {
-        Vec::new()
-    };
-    Ok(Seen {
-        workspace: context.caches.workspaces.get(&workspace),
-        pod: current_pod(context, run, &namespace).await?,
-        approvals,
-        files: None,
-    })
-}
-
-/// Keeps the files of a privileged command before anybody is asked to approve it, so that what runs is what was approved.
-/// The inner error is a sentence about a source that cannot be used.
-async fn keep_files(context: &Context, run: &Run, seen: &mut Seen) -> Result<Result<(), String>, Error> {
-    let status = run.status.as_ref();
-    let pinned = status.is_some_and(|status| status.bundle.is_some() || status.phase != RunPhase::Pending);
-    let privileged =
-        seen.workspace.as_ref().is_some_and(|workspace| approval::is_privileged(&run.spec, &workspace.spec));
-    let (false, true, Some(source)) = (pinned, privileged, &run.spec.source) else {
-        return Ok(Ok(()));
-    };
-    let namespace = run.namespace().unwrap_or_default();
-    let failed = Error::api("cannot read the files of a run");
-    let bundle = match context.sources.resolver().resolve(&namespace, source, None).await {
-        Ok(Origin::Stored(_)) => return Ok(Ok(())),
-        Ok(Origin::Files { bundle, .. }) => bundle,
-        Err(SourceError::Api(error)) => return Err(failed(error)),
-        Err(error) => return Ok(Err(format!("The run's source cannot be used: {error}"))),
-    };
-    match bundles::store(&context.client, &namespace, &bundle).await {
-        Ok(()) => seen.files = Some(bundle.digest),
-        Err(StoreError::Api(error)) => return Err(failed(error)),
-        Err(error) => return Ok(Err(format!("The files of the run cannot be kept: {error}"))),
     }
-    Ok(Ok(()))
 }
 
-/// The pod that the run's status names. A pod counts as gone only when the API itself says so: the cache may not have
+impl Reconciler for Runs {
+    type Object = Run;
+    type Seen = SeenRun;
+    type Action = RunAction;
+    type Outcome = RunOutcome;
+
+    fn written(context: &Context) -> &Written<Run> {
+        &context.runs
+    }
+
+    async fn observe(context: &Arc<Context>, run: &Subject<Run>) -> Result<Observation<SeenRun>, Error> {
+        // The hub writes statuses as well: their events are recorded here.
+        if let Some(status) = &run.status {
+            for event in Self::events(context, run, status) {
+                context.events.record(event, run.object_ref(&()));
+            }
+        }
+        let (caches, namespace) = (&context.caches, run.namespace());
+        let unfinished = run.status.as_ref().is_none_or(|status| !status.phase.is_finished());
+        let approvals =
+            if unfinished { caches.approvals.referring_to(Target::Run, namespace, run.name()) } else { Vec::new() };
+        Ok(Observation::Complete(SeenRun {
+            run: run.clone(),
+            workspace: caches.workspaces.named(namespace, &run.spec.workspace),
+            pod: current_pod(context, run).await?,
+            pods: caches.pods.referring_to(Target::Run, namespace, run.name()),
+            approvals,
+        }))
+    }
+
+    fn decide(seen: &SeenRun, now: Timestamp) -> RunDecision {
+        seen.with_facts(|facts| run::decide(facts, now))
+    }
+
+    async fn act(context: &Arc<Context>, seen: &SeenRun, action: RunAction) -> Result<Effect<RunOutcome>, Error> {
+        let run = &seen.run;
+        let outcome = match action {
+            RunAction::AddFinalizer => return set_finalizer::<Self>(context, run, finalizer::RUN, true).await,
+            RunAction::RemoveFinalizer => return set_finalizer::<Self>(context, run, finalizer::RUN, false).await,
+            RunAction::StoreSource(source) => store_source(context, run, &source).await?,
+            RunAction::CreatePod(stage, status) => create_pod(context, seen, stage, status).await?,
+            RunAction::DeletePod { name, uid, status } => {
+                let failed = Error::api("cannot delete the pod of a run");
+                delete(&context.api::<Pod>(run.namespace()), &name, uid, DeleteParams::default())
+                    .await
+                    .map_err(failed)?;
+                RunOutcome::PodDeleted(status)
+            }
+            RunAction::DeleteRun => {
+                let (api, uid) = (context.api::<Run>(run.namespace()), run.uid().to_owned());
+                let failed = Error::api("cannot delete a run that was kept long enough");
+                delete(&api, run.name(), uid, DeleteParams::background()).await.map_err(failed)?;
+                RunOutcome::RunDeleted
+            }
+        };
+        Ok(Effect::Outcome(outcome))
+    }
+
+    fn settle(seen: &SeenRun, outcome: RunOutcome, now: Timestamp) -> Settled<RunStatus> {
+        seen.with_facts(|facts| run::settle(facts, outcome, now))
+    }
+
+    /// The events of a phase that nobody has recorded yet. The Run's phase is measured at the same time.
+    fn events(context: &Context, run: &Subject<Run>, status: &RunStatus) -> Vec<Event> {
+        let transition = context.told.note(run, status, context.now());
+        if transition.before.phase != status.phase {
+            context.metrics.run_changed(&transition, status);
+        }
+        events::of_run(&transition.before, status).into_iter().collect()
+    }
+}
+
+/// The pod that the Run's status names. A pod counts as gone only when the API itself says so: the cache may not have
 /// it yet.
-async fn current_pod(context: &Context, run: &Run, namespace: &str) -> Result<Option<Arc<Pod>>, Error> {
+async fn current_pod(context: &Context, run: &Subject<Run>) -> Result<Option<Arc<Pod>>, Error> {
     let Some(status) = &run.status else {
         return Ok(None);
     };
@@ -132,7 +140,7 @@ async fn current_pod(context: &Context, run: &Run, namespace: &str) -> Result<Op
         return Ok(None);
     };
     let is_it = |pod: &Pod| pod.metadata.uid.as_ref() == Some(uid);
-    let cached = context.caches.pods.get(&ObjectRef::new(name).within(namespace)).filter(|pod| is_it(pod));
+    let cached = context.caches.pods.named(run.namespace(), name).filter(|pod| is_it(pod));
     if let Some(pod) = cached.or_else(|| context.created.get(uid)) {
         return Ok(Some(pod));
     }
@@ -140,158 +148,86 @@ async fn current_pod(context: &Context, run: &Run, namespace: &str) -> Result<Op
     if status.phase.is_finished() || status.review_digest.is_some() {
         return Ok(None);
     }
-    let found =
-        context.api::<Pod>(namespace).get_opt(name).await.map_err(Error::api("cannot read the pod of a run"))?;
-    Ok(found.filter(is_it).map(Arc::new))
+    let found = context.api::<Pod>(run.namespace()).get_opt(name).await;
+    Ok(found.map_err(Error::api("cannot read the pod of a run"))?.filter(is_it).map(Arc::new))
 }
 
-/// What has to be written after the action.
-struct Next {
-    status: RunStatus,
-    requeue: controller::Action,
-}
-
-async fn act(context: &Context, run: &Run, seen: &Seen, decision: Decision, now: Timestamp) -> Result<Next, Error> {
-    let Decision { status, action, requeue_at: at } = decision;
-    let namespace = run.namespace().unwrap_or_default();
-    let requeue = requeue_at(at, now);
-    match action {
-        None => Ok(Next { status, requeue }),
-        Some(action @ (Action::AddFinalizer | Action::RemoveFinalizer)) => {
-            let held = action == Action::AddFinalizer;
-            context.runs.hold(&context.api(&namespace), run, finalizer::RUN, held).await?;
-            // The watch brings the run as it is now.
-            Ok(Next { status: status::of(run), requeue })
+/// Stores the files of a source as a bundle.
+async fn store_source(context: &Context, run: &Subject<Run>, source: &Source) -> Result<RunOutcome, Error> {
+    let failed = Error::api("cannot read the files of a run");
+    let bundle = match context.sources.resolver().resolve(run.namespace(), source, None).await {
+        Ok(Origin::Stored(_)) => return Ok(RunOutcome::SourceStored(None)),
+        Ok(Origin::Files { bundle, .. }) => bundle,
+        Err(SourceError::Api(error)) => return Err(failed(error)),
+        Err(error) => {
+            return Ok(RunOutcome::SourceUnusable(format!("The run's source cannot be used: {error}")));
         }
-        Some(Action::CreatePod(stage)) => {
-            let created = create_pod(context, run, seen, stage, &namespace).await?;
-            Ok(match created {
-                PodCreation::Done(pod) => Next { status: run::started(run, status, &pod, context.now()), requeue },
-                PodCreation::Impossible { reason, message } => {
-                    Next { status: run::refused(run, status, reason, &message, now), requeue }
-                }
-                PodCreation::Hindered(message) => {
-                    Next { status: run::hindered(run, &message, now), requeue: controller::Action::requeue(HINDERED) }
-                }
-            })
-        }
-        Some(Action::DeletePod { name, uid }) => {
-            let preconditions = Preconditions { uid: Some(uid), resource_version: None };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            match context.api::<Pod>(&namespace).delete(&name, &params).await {
-                // Gone already, or another pod has its name.
-                Err(error) if matches!(code(&error), Some(404 | 409)) => {}
-                result => drop(result.map_err(Error::api("cannot delete the pod of a run"))?),
-            }
-            Ok(Next { status, requeue })
-        }
-        Some(Action::DeleteRun) => {
-            let preconditions = Preconditions { uid: run.uid(), resource_version: None };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-            match context.api::<Run>(&namespace).delete(&run.name_any(), &params).await {
-                Err(error) if matches!(code(&error), Some(404 | 409)) => {}
-                result => drop(result.map_err(Error::api("cannot delete a run that was kept long enough"))?),
-            }
-            Ok(Next { status, requeue })
-        }
+    };
+    match bundles::store(&context.client, run.namespace(), &bundle).await {
+        Ok(()) => Ok(RunOutcome::SourceStored(Some(bundle.digest))),
+        Err(StoreError::Api(error)) => Err(failed(error)),
+        Err(error) => Ok(RunOutcome::SourceUnusable(format!("The files of the run cannot be stored: {error}"))),
     }
-}
-
-enum PodCreation {
-    /// The run has its pod, from now or from an attempt before.
-    Done(Box<Pod>),
-    /// It cannot have one as things are, and never will.
-    Impossible { reason: &'static str, message: String },
-    /// It cannot have one until somebody does something about it.
-    Hindered(String),
 }
 
 async fn create_pod(
     context: &Context,
-    run: &Run,
-    seen: &Seen,
+    seen: &SeenRun,
     stage: Stage,
-    namespace: &str,
-) -> Result<PodCreation, Error> {
+    status: Box<RunStatus>,
+) -> Result<RunOutcome, Error> {
+    let run = &seen.run;
     let Some(workspace) = seen.workspace.as_deref() else {
-        return Ok(PodCreation::Hindered(format!("Workspace `{}` is gone.", run.spec.workspace)));
+        return Ok(RunOutcome::PodBlocked(format!("Workspace `{}` is gone.", run.spec.workspace)));
     };
-    if let Some(pod) = leftover(context, run, namespace) {
-        return Ok(PodCreation::Hindered(format!(
-            "Pod `{pod}` of an earlier run of this name is still at work; the run goes on when it has ended."
-        )));
-    }
-    let wanted = match pod::build(run, workspace, stage, &context.platform) {
+    let desired = match pod::build(run, workspace, stage, &context.platform) {
         Ok(pod) => pod,
         Err(error) => {
-            return Ok(PodCreation::Impossible {
-                reason: reason::INVALID_SPEC,
-                message: format!("No pod can be made: {error}."),
-            });
+            let message = format!("No pod can be made: {error}.");
+            return Ok(RunOutcome::PodRejected { reason: reason::INVALID_SPEC, message, status });
         }
     };
-    let api = context.api::<Pod>(namespace);
-    match api.create(&PostParams::default(), &wanted).await {
+    let created = |pod: &Pod| RunOutcome::PodCreated {
+        name: pod.name_any(),
+        uid: pod.uid().unwrap_or_default(),
+        status: status.clone(),
+    };
+    let api = context.api::<Pod>(run.namespace());
+    match api.create(&PostParams::default(), &desired).await {
         Ok(pod) => {
             context.created.remember(&pod);
-            Ok(PodCreation::Done(Box::new(pod)))
+            Ok(created(&pod))
         }
-        // Perhaps our own, from an attempt whose answer was lost.
+        // The pod may be this Run's, from an attempt whose answer was lost.
         Err(error) if code(&error) == Some(409) => {
-            let name = wanted.name_any();
+            let name = desired.name_any();
             let found = api.get_opt(&name).await.map_err(Error::api("cannot read the pod of a run"))?;
             Ok(match found {
-                Some(pod) if pod::is_of(&pod, run) => PodCreation::Done(Box::new(pod)),
-                _ => PodCreation::Hindered(format!(
+                Some(pod) if pod::is_of(&pod, run) => created(&pod),
+                _ => RunOutcome::PodBlocked(format!(
                     "There is another pod `{name}`; the run goes on when it is gone. Delete it if nobody needs it."
                 )),
             })
         }
-        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => Ok(PodCreation::Impossible {
-            reason: reason::POD_FAILED,
-            message: format!("The API refused the pod: {}", status.message),
-        }),
-        Err(kube::Error::Api(status)) if status.code == 403 => {
-            Ok(PodCreation::Hindered(format!("The API does not allow the pod: {}", status.message)))
+        Err(kube::Error::Api(refusal)) if matches!(refusal.code, 400 | 422) => {
+            let message = format!("The API refused the pod: {}", refusal.message);
+            Ok(RunOutcome::PodRejected { reason: reason::POD_FAILED, message, status })
+        }
+        Err(kube::Error::Api(refusal)) if refusal.code == 403 => {
+            Ok(RunOutcome::PodBlocked(format!("The API does not allow the pod: {}", refusal.message)))
         }
         Err(error) => Err(Error::api("cannot create the pod of a run")(error)),
     }
 }
 
-/// A pod of an earlier run of the same name that may still be at work.
-fn leftover(context: &Context, run: &Run, namespace: &str) -> Option<String> {
-    let name = run.name_any();
-    let now = context.now();
-    let found = context.caches.pods.find(|other| {
-        other.metadata.namespace.as_deref() == Some(namespace)
-            && other.labels().get(label::RUN) == Some(&name)
-            && !pod::is_of(other, run)
-            && !matches!(fate::of(other, now), Fate::Ended(_))
-    });
-    found.map(|pod| pod.name_any())
-}
-
-async fn publish(context: &Context, run: &Run, next: Next, now: Timestamp) -> Result<controller::Action, Error> {
-    let Next { status, requeue } = next;
-    tell(context, run, run.status.as_ref());
-    let api = context.api::<Run>(&run.namespace().unwrap_or_default());
-    match context.runs.publish(&api, run, run.status.as_ref(), &status).await? {
-        Published::Written => tell(context, run, Some(&status)),
-        Published::Unchanged => {}
-        // What was decided is void; the watch brings the newer run, and this only makes sure of it.
-        Published::Overtaken => return Ok(requeue_at(now.checked_add(HINDERED).ok(), now)),
-    }
-    Ok(requeue)
-}
-
-/// Tells of the run's phase, when nobody has yet.
-fn tell(context: &Context, run: &Run, status: Option<&RunStatus>) {
-    let Some(status) = status else { return };
-    let transition = context.told.note(run, status, context.now());
-    if transition.before.phase != status.phase {
-        context.metrics.run_changed(&transition, status);
-    }
-    if let Some(event) = events::of_run(&transition.before, status) {
-        context.events.tell(event, run.object_ref(&()));
+/// Deletes exactly the object of this UID. One that is gone, or whose name another object has, counts as deleted.
+async fn delete<K>(api: &Api<K>, name: &str, uid: String, params: DeleteParams) -> Result<(), kube::Error>
+where
+    K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+    match api.delete(name, &DeleteParams { preconditions: Some(preconditions), ..params }).await {
+        Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+        result => result.map(drop),
     }
 }

@@ -3,20 +3,29 @@
 //! *Guarantee.* A reconcile that an event asks for sees at least that event. Deletions ask as well, also those
 //! that happened while the watch was interrupted.
 
-use std::{fmt::Debug, hash::Hash, sync::Arc};
+use std::{fmt::Debug, sync::Arc};
 
-use futures::{StreamExt, channel::mpsc::UnboundedSender};
-use knoll_api::{Approval, Atom, AtomVersion, Run, Stack, Workspace};
+use futures::{
+    StreamExt, TryStreamExt,
+    channel::mpsc::{self, UnboundedReceiver, UnboundedSender},
+};
+use k8s_openapi::{
+    NamespaceResourceScope, api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use knoll_api::{Approval, Atom, AtomVersion, Run, Stack, Workspace, names::reason};
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, Client, Resource, ResourceExt,
+    core::DeserializeGuard,
     runtime::{
         WatchStreamExt,
-        reflector::{ObjectRef, Store, store::Writer},
+        reflector::{ObjectRef, store::Writer},
         watcher::{self, Event},
     },
 };
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
+
+use crate::{context::Context, index::Cache};
 
 /// Where to ask for a reconcile.
 #[derive(Clone, Debug)]
@@ -35,7 +44,36 @@ pub struct Triggers {
     pub atom_versions: UnboundedSender<ObjectRef<AtomVersion>>,
 }
 
+/// The reconciles that were asked for, a stream a kind.
+pub struct Requests {
+    pub workspaces: UnboundedReceiver<ObjectRef<Workspace>>,
+    pub runs: UnboundedReceiver<ObjectRef<Run>>,
+    pub approvals: UnboundedReceiver<ObjectRef<Approval>>,
+    pub stacks: UnboundedReceiver<ObjectRef<Stack>>,
+    pub atoms: UnboundedReceiver<ObjectRef<Atom>>,
+    pub atom_versions: UnboundedReceiver<ObjectRef<AtomVersion>>,
+}
+
 impl Triggers {
+    /// The senders, and the streams that they feed.
+    pub fn new() -> (Self, Requests) {
+        let (workspaces, workspace_requests) = mpsc::unbounded();
+        let (runs, run_requests) = mpsc::unbounded();
+        let (approvals, approval_requests) = mpsc::unbounded();
+        let (stacks, stack_requests) = mpsc::unbounded();
+        let (atoms, atom_requests) = mpsc::unbounded();
+        let (atom_versions, atom_version_requests) = mpsc::unbounded();
+        let requests = Requests {
+            workspaces: workspace_requests,
+            runs: run_requests,
+            approvals: approval_requests,
+            stacks: stack_requests,
+            atoms: atom_requests,
+            atom_versions: atom_version_requests,
+        };
+        (Self { workspaces, runs, approvals, stacks, atoms, atom_versions }, requests)
+    }
+
     /// Asks for a Workspace.
     pub fn workspace(&self, namespace: &str, name: &str) {
         ask(&self.workspaces, namespace, name);
@@ -75,48 +113,171 @@ where
     let _ = sender.unbounded_send(ObjectRef::new(name).within(namespace));
 }
 
-/// Keeps `writer` up to date and tells `on_change` of every object that came, changed or went.
-///
-/// `trim` takes away what no controller reads, so that it is not kept in memory.
-pub async fn feed<K>(
-    api: Api<K>,
-    config: watcher::Config,
-    mut writer: Writer<K>,
-    trim: fn(&mut K),
-    on_change: impl Fn(&K),
-    shutdown: CancellationToken,
-) where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::DynamicType: Eq + Hash + Clone,
+/// How the objects of a kind are decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoding {
+    /// One by one: an object that cannot be decoded is skipped. It costs a copy of each object.
+    Guarded,
+    /// Together: for kinds whose objects the API server itself decodes.
+    Plain,
+}
+
+/// One watched kind: a row of the operator's table.
+pub struct Feed<K: Resource<DynamicType = ()> + Clone + 'static> {
+    pub writer: Writer<K>,
+    pub cache: Cache<K>,
+    pub config: watcher::Config,
+    pub decoding: Decoding,
+    /// Removes the fields that no controller reads, so that they take no memory.
+    pub strip: fn(&mut K),
+    /// Asks for the reconciles of all objects that depend on one that came, changed or went.
+    pub on_change: fn(&Context, &Triggers, &K),
+}
+
+/// An object, or the metadata of one that cannot be decoded.
+type Decoded<K> = Result<K, Box<ObjectMeta>>;
+
+impl<K> Feed<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
 {
-    let reader: Store<K> = writer.as_reader();
-    let trim = move |object: &mut K| {
-        object.managed_fields_mut().clear();
-        trim(object);
-    };
-    let events =
-        kube::runtime::watcher(api, config).default_backoff().modify(trim).take_until(shutdown.cancelled_owned());
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Apply(object)) => {
-                writer.apply_watcher_event(&Event::Apply(object.clone()));
-                on_change(&object);
+    /// Keeps the cache up to date until `shutdown`.
+    pub async fn run(mut self, context: Arc<Context>, namespace: Option<String>, shutdown: CancellationToken) {
+        let (client, config) = (context.client.clone(), self.config.clone());
+        let events = match self.decoding {
+            Decoding::Plain => kube::runtime::watcher(api::<K>(&client, namespace.as_deref()), config)
+                .default_backoff()
+                .map_ok(|event| map(event, Ok))
+                .left_stream(),
+            Decoding::Guarded => {
+                kube::runtime::watcher(api::<DeserializeGuard<K>>(&client, namespace.as_deref()), config)
+                    .default_backoff()
+                    .map_ok(|event| map(event, |guard| guard.0.map_err(|invalid| Box::new(invalid.metadata))))
+                    .right_stream()
             }
-            Ok(Event::Delete(object)) => {
-                writer.apply_watcher_event(&Event::Delete(object.clone()));
-                on_change(&object);
-            }
-            Ok(Event::InitDone) => {
-                let before: Vec<Arc<K>> = reader.state();
-                writer.apply_watcher_event(&Event::InitDone);
-                let went = before.into_iter().filter(|old| reader.get(&ObjectRef::from_obj(old.as_ref())).is_none());
-                went.chain(reader.state()).for_each(|object| on_change(&object));
-            }
-            Ok(event @ (Event::Init | Event::InitApply(_))) => writer.apply_watcher_event(&event),
-            Err(error) => {
-                tracing::warn!(kind = %K::kind(&()), %error, "a watch was interrupted and starts again")
+        };
+        let mut events = std::pin::pin!(events.take_until(shutdown.cancelled_owned()));
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => self.take(&context, event),
+                Err(error) => {
+                    tracing::warn!(kind = %K::kind(&()), %error, "a watch was interrupted and starts again");
+                }
             }
         }
     }
+
+    /// Takes in one event of the watch: the cache first, then the index, then the reconciles.
+    fn take(&mut self, context: &Context, event: Event<Decoded<K>>) {
+        match event {
+            Event::Apply(Ok(mut object)) => {
+                self.strip(&mut object);
+                self.writer.apply_watcher_event(&Event::Apply(object.clone()));
+                self.came(context, &object);
+            }
+            Event::InitApply(Ok(mut object)) => {
+                self.strip(&mut object);
+                // The index is complete before the cache counts as ready.
+                self.cache.index().apply(&object);
+                self.writer.apply_watcher_event(&Event::InitApply(object));
+            }
+            Event::Delete(Ok(object)) => {
+                self.writer.apply_watcher_event(&Event::Delete(object.clone()));
+                self.went(context, &object);
+            }
+            // The last version that could be decoded stays, and is fenced off by its resourceVersion.
+            Event::Apply(Err(meta)) | Event::InitApply(Err(meta)) => skip::<K>(context, &meta),
+            Event::Delete(Err(meta)) => {
+                let key = ObjectRef::new(meta.name.as_deref().unwrap_or_default())
+                    .within(meta.namespace.as_deref().unwrap_or_default());
+                if let Some(known) = self.cache.store().get(&key) {
+                    self.writer.apply_watcher_event(&Event::Delete(known.as_ref().clone()));
+                    self.went(context, &known);
+                }
+            }
+            Event::Init => self.writer.apply_watcher_event(&Event::Init),
+            Event::InitDone => {
+                let before: Vec<Arc<K>> = self.cache.all();
+                self.writer.apply_watcher_event(&Event::InitDone);
+                let is_gone = |old: &&Arc<K>| self.cache.store().get(&ObjectRef::from_obj(old.as_ref())).is_none();
+                before.iter().filter(is_gone).for_each(|object| self.went(context, object));
+                self.cache.all().iter().for_each(|object| (self.on_change)(context, &context.ask, object));
+            }
+        }
+    }
+
+    fn strip(&self, object: &mut K) {
+        object.managed_fields_mut().clear();
+        (self.strip)(object);
+    }
+
+    fn came(&self, context: &Context, object: &K) {
+        self.cache.index().apply(object);
+        (self.on_change)(context, &context.ask, object);
+    }
+
+    fn went(&self, context: &Context, object: &K) {
+        self.cache.index().delete(object);
+        (self.on_change)(context, &context.ask, object);
+    }
 }
+
+/// The objects of a kind that the operator is responsible for.
+fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Reports an object that cannot be decoded. The decoder's message stays out: it can quote a value of the object.
+fn skip<K: Resource<DynamicType = ()>>(context: &Context, meta: &ObjectMeta) {
+    let kind = K::kind(&());
+    tracing::warn!(
+        %kind,
+        namespace = meta.namespace.as_deref().unwrap_or_default(),
+        name = meta.name.as_deref().unwrap_or_default(),
+        "an object cannot be decoded and is skipped"
+    );
+    context.metrics.skipped(&kind, "undecodable");
+    let object = ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(kind.clone().into_owned()),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        ..ObjectReference::default()
+    };
+    let event = knoll_core::events::Event {
+        warning: true,
+        reason: reason::UNDECODABLE.to_owned(),
+        message: format!(
+            "This {kind} does not have the form that this version of Knoll reads, so it is skipped. Compare it with \
+             `kubectl explain {}`, and install the CustomResourceDefinitions of this version.",
+            kind.to_lowercase()
+        ),
+    };
+    context.events.record(event, object);
+}
+
+fn map<T, U>(event: Event<T>, with: impl FnOnce(T) -> U) -> Event<U> {
+    match event {
+        Event::Apply(object) => Event::Apply(with(object)),
+        Event::Delete(object) => Event::Delete(with(object)),
+        Event::InitApply(object) => Event::InitApply(with(object)),
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+    }
+}
+
+#[cfg(test)]
+mod tests;

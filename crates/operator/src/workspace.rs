@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use knoll_api::{Run, Workspace, WorkspaceStatus, names::label};
 use knoll_core::{
-    fate::{self, Fate},
     identity::Subject,
     machine::{Decision, Settled},
+    pod_outcome::{self, PodOutcome},
     workspace::{self, Head, WorkspaceFacts},
 };
 use kube::api::ListParams;
@@ -17,6 +17,7 @@ use crate::{
     context::Context,
     controller::{Error, Written},
     driver::{Effect, Observation, Reconciler},
+    index::Target,
 };
 
 pub struct Workspaces;
@@ -45,10 +46,7 @@ impl Reconciler for Workspaces {
         workspace: &Subject<Workspace>,
     ) -> Result<Observation<SeenWorkspace>, Error> {
         let (namespace, name) = (workspace.namespace(), workspace.name());
-        let runs = context
-            .caches
-            .runs
-            .state_filter(|run| run.spec.workspace == name && run.metadata.namespace.as_deref() == Some(namespace));
+        let runs = context.caches.runs.referring_to(Target::Workspace, namespace, name);
         let head = context.caches.state(namespace, name);
         let mut lingering = BTreeSet::new();
         let cached: Vec<&Run> = runs.iter().map(AsRef::as_ref).collect();
@@ -86,5 +84,5 @@ async fn has_live_pod(context: &Context, namespace: &str, run: &str) -> Result<b
     let pods =
         context.api::<Pod>(namespace).list(&params).await.map_err(Error::api("cannot list the pods of a run"))?;
     let now = context.now();
-    Ok(pods.iter().any(|pod| !matches!(fate::of(pod, now), Fate::Ended(_))))
+    Ok(pods.iter().any(|pod| !matches!(pod_outcome::of(pod, now), PodOutcome::Ended(_))))
 }

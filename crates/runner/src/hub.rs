@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use crate::state::{StateFile, Store};
 
@@ -40,6 +39,12 @@ pub enum HubError {
         /// The offset that the hub has, if it refused a chunk of the log.
         offset: Option<u64>,
     },
+    /// The hub speaks another version of the protocol.
+    #[error(
+        "the hub speaks protocol {0} and this runner speaks protocol {ours}; install the same version of Knoll for both",
+        ours = knoll_api::wire::PROTOCOL
+    )]
+    Protocol(u32),
     /// The response cannot be parsed, so hub and runner have different versions.
     #[error("cannot parse the hub's response to {what}: {source}; do operator and runner have the same version?")]
     Answer { what: &'static str, source: serde_json::Error },
@@ -101,15 +106,6 @@ impl Hub {
     pub async fn get(&self, what: &'static str, path: &str) -> Result<Option<Bytes>, HubError> {
         let (status, body) = self.exchange(what, Method::GET, path, |request| request).await?;
         Ok((status != StatusCode::NO_CONTENT).then_some(body))
-    }
-
-    /// Sends `GET path`, and parses the response.
-    ///
-    /// # Errors
-    /// If the hub refuses, or its response cannot be parsed.
-    pub async fn get_json<T: DeserializeOwned>(&self, what: &'static str, path: &str) -> Result<T, HubError> {
-        let (_, body) = self.exchange(what, Method::GET, path, |request| request).await?;
-        serde_json::from_slice(&body).map_err(|source| HubError::Answer { what, source })
     }
 
     /// Sends `content` to `path`, and returns the response.

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use knoll_api::names::reason;
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{Exit, Job, env, path};
+use knoll_api::wire::{Exit, Job, JobError, env, path};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::console::Console;
-use crate::hub::{self, Hub};
+use crate::hub::{Hub, HubError};
 use crate::log::Log;
 use crate::plugins::Plugins;
 use crate::process::{Grace, Program, Stops};
@@ -77,12 +77,12 @@ pub async fn run(config: Config) -> ExitCode {
     }
 }
 
-async fn try_run(config: &Config) -> Result<Exit, hub::HubError> {
+async fn try_run(config: &Config) -> Result<Exit, HubError> {
     let stop = Stop::default();
     let _signals = stop.on_signals();
     let hub = Hub::new(&config.hub_url, config.hub_ca.as_deref(), config.token_file.clone())?;
     let job: Arc<Job> = tokio::select! {
-        job = hub.get_json("the job", path::JOB) => Arc::new(job?),
+        job = job(&hub) => Arc::new(job?),
         // Nothing has started, so there is nothing to report.
         () = stop.requested() => return Ok(Exit { code: TERMINATED, ..Exit::default() }),
     };
@@ -121,6 +121,16 @@ async fn try_run(config: &Config) -> Result<Exit, hub::HubError> {
     log.flush().await;
     reporter.finish(exit.clone()).await?;
     Ok(exit)
+}
+
+/// Asks the hub for the job of this pod.
+async fn job(hub: &Hub) -> Result<Job, HubError> {
+    let what = "the job";
+    let body = hub.get(what, path::JOB).await?.unwrap_or_default();
+    Job::read(&body).map_err(|error| match error {
+        JobError::Protocol(protocol) => HubError::Protocol(protocol),
+        JobError::Json(source) => HubError::Answer { what, source },
+    })
 }
 
 /// Waits for a client to attach, if the job asks for it, before anything is printed. After the timeout the run

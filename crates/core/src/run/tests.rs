@@ -7,15 +7,15 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use knoll_api::{
-    approval::ApprovalSpec,
-    run::{Operation, PlanSummary, RunApproval, StepStatus, Timeouts},
+    approval::{ApprovalSpec, Decision as Choice},
+    run::{Operation, PlanSummary, RunApproval, StepName, StepState, StepStatus, Timeouts},
     wire::{Exit, Progress},
     workspace::{WorkspaceSpec, WorkspaceStatus},
 };
 use proptest::prelude::*;
 
 use super::*;
-use crate::conditions;
+use crate::{conditions, machine::Next};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
@@ -28,6 +28,8 @@ struct World {
     workspace: Option<Workspace>,
     pod: Option<Pod>,
     approvals: Vec<Approval>,
+    /// A pod of an earlier run of the same name.
+    leftover: Option<Pod>,
     pods_made: usize,
 }
 
@@ -40,7 +42,7 @@ impl World {
         run.metadata.creation_timestamp = Some(Time(at(0)));
         run.metadata.finalizers = finalizers(&run.spec);
         let workspace = Some(Workspace::new("w", WorkspaceSpec::default()));
-        Self { run, workspace, pod: None, approvals: Vec::new(), pods_made: 0 }
+        Self { run, workspace, pod: None, approvals: Vec::new(), leftover: None, pods_made: 0 }
     }
 
     fn apply(approval: RunApproval) -> Self {
@@ -83,46 +85,59 @@ impl World {
         self.approvals.push(approval);
     }
 
-    fn decide(&self, second: i64) -> Decision {
+    fn with_facts<T>(&self, then: impl FnOnce(&RunFacts<'_>) -> T) -> T {
         let approvals: Vec<&Approval> = self.approvals.iter().collect();
-        let seen = Observed {
+        let pods: Vec<&Pod> = self.leftover.iter().collect();
+        then(&RunFacts {
             run: &self.run,
             workspace: self.workspace.as_ref(),
             pod: self.pod.as_ref(),
+            pods: &pods,
             approvals: &approvals,
-            bundle: None,
-        };
-        decide(&seen, at(second))
+        })
     }
 
-    /// Does what a controller does: decides, acts, publishes.
-    fn step(&mut self, second: i64) -> Decision {
+    fn decide(&self, second: i64) -> RunDecision {
+        self.with_facts(|facts| decide(facts, at(second)))
+    }
+
+    fn settle(&mut self, outcome: RunOutcome, second: i64) {
+        self.run.status = Some(self.with_facts(|facts| settle(facts, outcome, at(second))).status);
+    }
+
+    /// Does what the driver does: decides, then publishes, or acts and settles.
+    fn step(&mut self, second: i64) -> RunDecision {
         let decision = self.decide(second);
-        let mut status = decision.status.clone();
-        match &decision.action {
-            None => {}
-            Some(Action::CreatePod(stage)) => {
-                self.pods_made += 1;
-                let mut pod = Pod::default();
-                pod.metadata.name = Some(crate::pod::name("r", *stage));
-                pod.metadata.uid = Some(format!("pod-{}", self.pods_made));
-                pod.metadata.creation_timestamp = Some(Time(at(second)));
-                status = started(&self.run, status, &pod, at(second));
-                self.pod = Some(pod);
+        let outcome = match decision.next.clone() {
+            Next::Status(status) => {
+                self.run.status = Some(status);
+                return decision;
             }
-            Some(Action::DeletePod { .. }) => {
-                self.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(second + 300)));
-            }
-            Some(Action::DeleteRun) => {}
-            Some(Action::AddFinalizer | Action::RemoveFinalizer) => {
-                let held = decision.action == Some(Action::AddFinalizer);
+            Next::Act(action @ (RunAction::AddFinalizer | RunAction::RemoveFinalizer)) => {
+                let held = action == RunAction::AddFinalizer;
                 assert_ne!(is_held(&self.run), held, "nothing is done twice");
                 self.run.metadata.finalizers = held.then(|| vec![finalizer::RUN.to_owned()]);
                 // The run comes back changed.
                 return self.step(second);
             }
-        }
-        self.run.status = Some(status);
+            Next::Act(RunAction::CreatePod(stage, status)) => {
+                self.pods_made += 1;
+                let (name, uid) = (crate::pod::name("r", stage), format!("pod-{}", self.pods_made));
+                let mut pod = Pod::default();
+                pod.metadata.name = Some(name.clone());
+                pod.metadata.uid = Some(uid.clone());
+                pod.metadata.creation_timestamp = Some(Time(at(second)));
+                self.pod = Some(pod);
+                RunOutcome::PodCreated { name, uid, status }
+            }
+            Next::Act(RunAction::DeletePod { status, .. }) => {
+                self.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(second + 300)));
+                RunOutcome::PodDeleted(status)
+            }
+            Next::Act(RunAction::StoreSource(_)) => RunOutcome::SourceStored(Some("sha256:files".to_owned())),
+            Next::Act(RunAction::DeleteRun) => RunOutcome::RunDeleted,
+        };
+        self.settle(outcome, second);
         decision
     }
 
@@ -170,6 +185,22 @@ impl World {
     }
 }
 
+/// The action of a decision.
+fn action(decision: &RunDecision) -> Option<&RunAction> {
+    match &decision.next {
+        Next::Status(_) => None,
+        Next::Act(action) => Some(action),
+    }
+}
+
+/// The stage of the pod that a decision creates.
+fn creates(decision: &RunDecision) -> Option<Stage> {
+    match action(decision)? {
+        RunAction::CreatePod(stage, _) => Some(*stage),
+        _ => None,
+    }
+}
+
 fn steps(names: &[(StepName, StepState)]) -> Progress {
     let steps = names
         .iter()
@@ -189,7 +220,7 @@ fn plans(digest: &str, changes: bool) -> Progress {
 #[test]
 fn a_free_workspace_gives_the_pod_and_the_first_write_says_starting() {
     let mut world = World::apply(RunApproval::Auto);
-    assert_eq!(world.decide(1).action, Some(Action::CreatePod(Stage::Whole)));
+    assert_eq!(creates(&world.decide(1)), Some(Stage::Whole));
     world.step(1);
     world.expect(RunPhase::Starting, reason::POD_CREATED);
     assert_eq!(world.status().pod_uid.as_deref(), Some("pod-1"));
@@ -205,7 +236,7 @@ fn a_free_workspace_gives_the_pod_and_the_first_write_says_starting() {
 #[test]
 fn a_run_without_a_place_is_not_written() {
     let mut world = World::new(RunSpec { operation: Operation::Apply, ..RunSpec::default() });
-    assert_eq!(world.decide(1), Decision::keep(RunStatus::default()));
+    assert_eq!(world.decide(1), Decision::status(RunStatus::default()));
     world = world.placed(Some("other"), &["first", "r"]);
     world.step(1);
     world.expect(RunPhase::Queued, reason::QUEUED);
@@ -219,7 +250,7 @@ fn a_run_without_a_place_is_not_written() {
 #[test]
 fn a_plan_starts_beside_the_active_run() {
     let world = World::new(RunSpec::default()).placed(Some("other"), &[]);
-    assert_eq!(world.decide(1).action, Some(Action::CreatePod(Stage::Whole)));
+    assert_eq!(creates(&world.decide(1)), Some(Stage::Whole));
 }
 
 #[test]
@@ -280,10 +311,10 @@ fn a_runner_that_has_reported_is_asked_to_stop_before_its_node_tells_of_it() {
     world.report(2, &steps(&[(StepName::Apply, StepState::Running)]));
     world.cancel();
     for second in 3..5 {
-        assert_eq!(world.step(second).action, None);
+        assert_eq!(action(&world.step(second)), None);
     }
     world.runs();
-    assert_eq!(world.step(5).action, None);
+    assert_eq!(action(&world.step(5)), None);
 }
 
 #[test]
@@ -303,12 +334,12 @@ fn a_deleted_run_is_a_cancelled_one_that_goes_when_its_pod_has_ended() {
     // Whoever creates it need not know of that.
     let mut world = World::apply(RunApproval::Auto);
     world.run.metadata.finalizers = None;
-    assert_eq!(world.decide(1).action, Some(Action::AddFinalizer));
+    assert_eq!(action(&world.decide(1)), Some(&RunAction::AddFinalizer));
     world.step(1);
     assert!(is_held(&world.run) && world.pods_made == 1);
     world.runs();
     world.delete();
-    assert_eq!(world.step(2).action, None, "terraform is asked to stop, and its pod lives");
+    assert_eq!(action(&world.step(2)), None, "terraform is asked to stop, and its pod lives");
     world.expect(RunPhase::Starting, reason::CANCELLED);
     let exit = Exit { code: 130, reason: Some(reason::CANCELLED.to_owned()), message: None };
     world.report(3, &Progress { sequence: 2, exit: Some(exit), ..Progress::default() });
@@ -349,7 +380,7 @@ fn timeouts_fire_when_they_say() {
     let mut world = World::apply(RunApproval::Auto).timeouts(pending);
     world.step(1);
     assert_eq!(world.step(2).requeue_at, Some(at(61)));
-    assert!(matches!(world.step(61).action, Some(Action::DeletePod { .. })));
+    assert!(matches!(action(&world.step(61)), Some(RunAction::DeletePod { .. })));
     let mut on_its_way = world.clone();
     let mut unknown = world.clone();
     world.pod = None;
@@ -384,7 +415,7 @@ fn a_cancelled_run_stops_wherever_it_is() {
     let mut starting = World::apply(RunApproval::Auto);
     starting.step(1);
     starting.cancel();
-    assert!(matches!(starting.step(2).action, Some(Action::DeletePod { .. })));
+    assert!(matches!(action(&starting.step(2)), Some(RunAction::DeletePod { .. })));
     assert_eq!(starting.status().phase, RunPhase::Starting, "its pod may still be at work");
     starting.pod = None;
     starting.step(3);
@@ -396,8 +427,8 @@ fn a_cancelled_run_stops_wherever_it_is() {
     running.report(2, &steps(&[(StepName::Apply, StepState::Running)]));
     running.cancel();
     let decision = running.step(3);
-    assert_eq!((decision.action, decision.requeue_at), (None, Some(at(303))), "the hub tells the runner first");
-    assert!(matches!(running.step(303).action, Some(Action::DeletePod { .. })));
+    assert_eq!((action(&decision), decision.requeue_at), (None, Some(at(303))), "the hub tells the runner first");
+    assert!(matches!(action(&running.step(303)), Some(RunAction::DeletePod { .. })));
     running.report(
         304,
         &Progress {
@@ -418,20 +449,20 @@ fn a_cancelled_run_stops_wherever_it_is() {
 #[test]
 fn only_the_exact_digest_is_applied() {
     let mut world = World::apply(RunApproval::Manual);
-    assert_eq!(world.step(1).action, Some(Action::CreatePod(Stage::Plan)));
+    assert_eq!(creates(&world.step(1)), Some(Stage::Plan));
     world.report(2, &plans("sha256:a", true));
     world.expect(RunPhase::Review, reason::WAITING_FOR_APPROVAL);
     assert!(conditions::holds(&world.status().conditions, condition::ACTIVE), "it keeps its place");
 
     world.approve("other", "sha256:b", Choice::Approve);
-    assert_eq!(world.step(3).action, None);
+    assert_eq!(action(&world.step(3)), None);
     assert_eq!(
         conditions::find(&world.status().conditions, condition::APPROVED).unwrap().reason,
         reason::DIGEST_MISMATCH
     );
 
     world.approve("right", "sha256:a", Choice::Approve);
-    assert_eq!(world.step(4).action, Some(Action::CreatePod(Stage::Apply)));
+    assert_eq!(creates(&world.step(4)), Some(Stage::Apply));
     world.expect(RunPhase::Running, reason::POD_CREATED);
     assert_eq!(world.status().pod_name.as_deref(), Some("r-apply"));
     assert_eq!(world.status().decision.as_ref().unwrap().by, "alice");
@@ -473,8 +504,48 @@ fn a_privileged_command_is_approved_before_it_queues() {
     world.step(2);
     world.expect(RunPhase::Pending, reason::APPROVED);
     world = world.placed(Some("r"), &[]);
-    assert_eq!(world.step(3).action, Some(Action::CreatePod(Stage::Whole)));
+    assert_eq!(creates(&world.step(3)), Some(Stage::Whole));
     world.expect(RunPhase::Starting, reason::POD_CREATED);
+}
+
+#[test]
+fn the_files_of_a_privileged_command_are_stored_before_it_is_reviewed() {
+    let source = Source { inline: Some([("main.tf".to_owned(), String::new())].into()), ..Source::default() };
+    let spec = RunSpec {
+        operation: Operation::Command,
+        command: Some("state rm".to_owned()),
+        source: Some(source.clone()),
+        ..RunSpec::default()
+    };
+    let mut world = World::new(spec);
+    world.workspace.as_mut().unwrap().spec.privileged_commands = vec!["state rm".to_owned()];
+    let mut refused = world.clone();
+    assert_eq!(action(&world.step(1)), Some(&RunAction::StoreSource(Box::new(source))));
+    world.expect(RunPhase::Review, reason::WAITING_FOR_APPROVAL);
+    assert_eq!(world.status().bundle.as_deref(), Some("sha256:files"));
+    let digest = approval::command_digest(&world.run.spec, Some("sha256:files"));
+    assert_eq!(world.status().review_digest.as_ref(), Some(&digest));
+    assert_eq!(action(&world.step(2)), None, "the files are stored once");
+
+    refused.settle(RunOutcome::SourceUnusable("no".to_owned()), 2);
+    refused.expect(RunPhase::Failed, reason::SOURCE_FAILED);
+}
+
+#[test]
+fn a_pod_that_cannot_be_created_is_told_from_one_that_cannot_be_created_yet() {
+    let mut world = World::apply(RunApproval::Auto);
+    let mut earlier = Pod::default();
+    earlier.metadata.name = Some("r-apply".to_owned());
+    world.leftover = Some(earlier);
+    assert_eq!(world.step(1).requeue_at, Some(at(6)), "the pod of an earlier run is still at work");
+    world.expect(RunPhase::Pending, reason::POD_FAILED);
+    world.leftover = None;
+    let decided = Box::new(world.status().clone());
+    world.settle(RunOutcome::PodBlocked("quota".to_owned()), 7);
+    world.expect(RunPhase::Pending, reason::POD_FAILED);
+    let rejected = RunOutcome::PodRejected { reason: reason::INVALID_SPEC, message: "no".to_owned(), status: decided };
+    world.settle(rejected, 8);
+    world.expect(RunPhase::Failed, reason::INVALID_SPEC);
 }
 
 #[test]
@@ -486,9 +557,9 @@ fn a_run_is_kept_as_long_as_it_says() {
     world.expect(RunPhase::Failed, reason::STEP_FAILED);
     world.pod = None;
     assert_eq!(world.step(11).requeue_at, Some(at(110)));
-    assert_eq!(world.step(110).action, None, "its Workspace has not taken note of its end");
+    assert_eq!(action(&world.step(110)), None, "its Workspace has not taken note of its end");
     world = world.placed(None, &[]);
-    assert_eq!(world.step(111).action, Some(Action::DeleteRun));
+    assert_eq!(action(&world.step(111)), Some(&RunAction::DeleteRun));
 }
 
 /// What can happen to a run, in any order.
@@ -544,16 +615,16 @@ proptest! {
                 Happens::Controller => {
                     let decision = world.decide(second);
                     prop_assert_eq!(&world.decide(second), &decision, "deciding twice is deciding once");
-                    if let Some(Action::CreatePod(stage)) = &decision.action {
+                    if let Some(stage) = creates(&decision) {
                         let active = world.workspace.as_ref().and_then(|w| w.status.as_ref()?.active.clone());
-                        prop_assert!(active.as_deref() == Some("r") || *stage == Stage::Apply, "a pod without the lock");
-                        prop_assert!(*stage != Stage::Apply || approved, "a plan that nobody approved");
-                        prop_assert!(*stage != Stage::Whole || !manual);
+                        prop_assert!(active.as_deref() == Some("r") || stage == Stage::Apply, "a pod without the lock");
+                        prop_assert!(stage != Stage::Apply || approved, "a plan that nobody approved");
+                        prop_assert!(stage != Stage::Whole || !manual);
                     }
                     world.step(second);
                     let settled = world.decide(second);
-                    if settled.action.is_none() {
-                        prop_assert_eq!(&settled.status, world.status(), "a second look writes nothing");
+                    if let Next::Status(status) = &settled.next {
+                        prop_assert_eq!(status, world.status(), "a second look writes nothing");
                     }
                 }
                 Happens::Placed(0) => { world.workspace = workspace(); world = world.placed(Some("r"), &[]); }

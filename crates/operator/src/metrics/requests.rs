@@ -1,16 +1,21 @@
-//! Counts the requests to the Kubernetes API, as a layer under everything that makes them.
+//! Counts, measures and traces the requests to the Kubernetes API, as a layer under everything that makes them.
 
-use std::task::{Context, Poll};
+use std::{
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::{Method, Request, Response};
 use kube::{Client, client::Body};
 use prometheus_client::{
-    encoding::EncodeLabelSet, metrics::counter::Counter, metrics::family::Family, registry::Registry,
+    encoding::EncodeLabelSet, metrics::counter::Counter, metrics::family::Family, metrics::histogram::Histogram,
+    registry::Registry,
 };
 use tower::Service;
+use tracing::Instrument;
 
-use super::Metrics;
+use super::{Metrics, ShortBuckets};
 
 /// The resources that Knoll asks for by itself. Others are objects of a user's, whose kinds are the user's words.
 const KNOWN: &[&str] = &[
@@ -41,9 +46,23 @@ const KNOWN: &[&str] = &[
 ];
 
 /// How many requests there were, by what they asked for and what came of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Requests {
     requests: Family<Labels, Counter>,
+    duration: Family<DurationLabels, Histogram, ShortBuckets>,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self { requests: Family::default(), duration: Family::new_with_constructor(ShortBuckets) }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DurationLabels {
+    verb: &'static str,
+    resource: &'static str,
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -57,9 +76,13 @@ impl Requests {
     pub(super) fn register(self, registry: &mut Registry) {
         let help = "Requests to the Kubernetes API; the code is `none` when there was no answer";
         registry.register("knoll_api_requests", help, self.requests);
+        let help = "The time until the Kubernetes API answered, by verb, resource and outcome";
+        registry.register("knoll_api_request_duration_seconds", help, self.duration);
     }
 
-    fn count(&self, verb: &'static str, resource: &'static str, code: Option<u16>) {
+    fn count(&self, verb: &'static str, resource: &'static str, code: Option<u16>, took: Duration) {
+        let labels = DurationLabels { verb, resource, outcome: outcome(code) };
+        self.duration.get_or_create(&labels).observe(took.as_secs_f64());
         let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
         self.requests.get_or_create(&Labels { verb, resource, code }).inc();
     }
@@ -104,40 +127,67 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (verb, resource) = meaning(request.method(), request.uri().path(), request.uri().query());
+        let Meaning { verb, resource, namespace, name } =
+            meaning(request.method(), request.uri().path(), request.uri().query());
+        let span = tracing::info_span!("api_request", verb, kind = resource, namespace, name);
         let requests = self.requests.clone();
-        let answer = self.inner.call(request);
+        let started = Instant::now();
+        let answer = span.in_scope(|| self.inner.call(request));
         async move {
             let answer = answer.await;
-            requests.count(verb, resource, answer.as_ref().ok().map(|answer| answer.status().as_u16()));
+            let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
+            requests.count(verb, resource, code, started.elapsed());
             answer
         }
+        .instrument(span)
         .boxed()
     }
 }
 
-/// What a request is about: its verb and its resource, as RBAC calls them.
-fn meaning(method: &Method, path: &str, query: Option<&str>) -> (&'static str, &'static str) {
+/// The outcome of a request, in one of a few words.
+fn outcome(code: Option<u16>) -> &'static str {
+    match code {
+        Some(..400) => "ok",
+        Some(404) => "not_found",
+        Some(409) => "conflict",
+        Some(400..500) => "refused",
+        Some(_) => "failed",
+        None => "no_answer",
+    }
+}
+
+/// What a request is about, as RBAC calls it.
+#[derive(Debug, PartialEq)]
+struct Meaning<'a> {
+    verb: &'static str,
+    /// One of [`KNOWN`], `other` or `none`.
+    resource: &'static str,
+    namespace: Option<&'a str>,
+    name: Option<&'a str>,
+}
+
+fn meaning<'a>(method: &Method, path: &'a str, query: Option<&str>) -> Meaning<'a> {
     let mut words = path.split('/').filter(|word| !word.is_empty()).peekable();
     match words.next() {
         Some("api") => drop(words.next()),
         Some("apis") => drop((words.next(), words.next())),
-        _ => return (verb(method, true, false), "none"),
+        _ => return Meaning { verb: verb(method, true, false), resource: "none", namespace: None, name: None },
     }
+    let mut namespace = None;
     if words.peek() == Some(&"namespaces") {
-        // Either a namespace itself, or what lies in it.
+        // Either a namespace itself, or an object in it.
         let rest: Vec<&str> = words.clone().collect();
         if rest.len() > 2 {
             words.next();
-            words.next();
+            namespace = words.next();
         }
     }
     let resource = words.next();
-    let named = words.next().is_some();
+    let name = words.next();
     let watched = query.unwrap_or_default().split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
     let known = resource.and_then(|resource| KNOWN.iter().find(|known| **known == resource));
     let resource = if resource.is_some() { known.copied().unwrap_or("other") } else { "none" };
-    (verb(method, named, watched), resource)
+    Meaning { verb: verb(method, name.is_some(), watched), resource, namespace, name }
 }
 
 fn verb(method: &Method, named: bool, watched: bool) -> &'static str {
@@ -173,7 +223,25 @@ mod tests {
             (Method::GET, "/version", None, ("get", "none")),
         ];
         for (method, path, query, expect) in rows {
-            assert_eq!(meaning(&method, path, query), expect, "{method} {path}");
+            let Meaning { verb, resource, .. } = meaning(&method, path, query);
+            assert_eq!((verb, resource), expect, "{method} {path}");
+        }
+        let Meaning { namespace, name, .. } = meaning(&Method::GET, "/api/v1/namespaces/a/pods/b", None);
+        assert_eq!((namespace, name), (Some("a"), Some("b")));
+    }
+
+    #[test]
+    fn an_answer_has_one_of_a_few_outcomes() {
+        let rows = [
+            (Some(200), "ok"),
+            (Some(404), "not_found"),
+            (Some(409), "conflict"),
+            (Some(422), "refused"),
+            (Some(503), "failed"),
+            (None, "no_answer"),
+        ];
+        for (code, expect) in rows {
+            assert_eq!(outcome(code), expect, "{code:?}");
         }
     }
 }

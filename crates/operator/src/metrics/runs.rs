@@ -34,7 +34,7 @@ impl Collector for Source {
             return Ok(());
         };
         let mut counts: BTreeMap<(&str, &str), i64> = BTreeMap::new();
-        for run in caches.runs.state() {
+        for run in caches.runs.all() {
             let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
             *counts.entry((phase.as_str(), run.spec.operation.as_str())).or_default() += 1;
         }
@@ -44,7 +44,7 @@ impl Collector for Source {
         }
         let waiting: usize = caches
             .workspaces
-            .state()
+            .all()
             .iter()
             .map(|workspace| workspace.status.as_ref().map_or(0, |status| status.queue.len()))
             .sum();

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
 use knoll_api::run::Operation;
 use knoll_api::step::{StepName, StepStatus};
-use knoll_api::wire::{Exit, Job, Progress, ProgressReply, path};
+use knoll_api::wire::{Exit, Job, PROTOCOL, Progress, ProgressReply, Stage, path};
 use knoll_api::workspace::Tool;
 use knoll_runner::{Config, Grace};
 use reqwest::StatusCode;
@@ -49,6 +49,8 @@ pub struct Hub {
 /// A job without special settings.
 pub fn job(operation: Operation, steps: &[StepName]) -> Job {
     Job {
+        protocol: PROTOCOL,
+        stage: Stage::Whole,
         namespace: "ns".into(),
         run: "run".into(),
         workspace: "ws".into(),

@@ -8,16 +8,7 @@ use knoll_api::{
     workspace::Workspace,
 };
 
-/// The part of a run that one pod does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// All of it: nobody has to review. Nothing follows.
-    Whole,
-    /// Up to the plan that a person reviews. Next: `Apply`, in a pod of its own.
-    Plan,
-    /// From the approved plan on. Nothing follows.
-    Apply,
-}
+pub use knoll_api::wire::Stage;
 
 /// Whether a review parts the run in two pods.
 #[must_use]

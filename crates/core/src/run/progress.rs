@@ -14,7 +14,7 @@ use knoll_api::{
 };
 
 use crate::{
-    conditions::{Pen, Truth},
+    conditions::{ConditionWriter, Truth},
     status::{self, Cause},
     steps::{self, Stage},
 };
@@ -27,6 +27,7 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
     if next.phase.is_finished() || next.phase == RunPhase::Review {
         return next;
     }
+    next.reported_at.get_or_insert(MicroTime(now));
     for step in &progress.steps {
         let known = status::step(&next, step.name);
         if known.is_none_or(|known| age(step) >= age(known)) {
@@ -60,7 +61,7 @@ fn age(step: &StepStatus) -> (Option<Timestamp>, u32, bool, Option<Timestamp>) {
 /// `Planned` and `Attached`.
 fn note(next: &mut RunStatus, run: &Run, progress: &Progress, now: Timestamp) {
     let plan = next.plan.clone();
-    let mut pen = Pen::new(&mut next.conditions, run.metadata.generation, now);
+    let mut writer = ConditionWriter::new(&mut next.conditions, run.metadata.generation, now);
     if let Some(plan) = plan {
         let (why, message) = if plan.changes {
             let (add, change, destroy) = (plan.add, plan.change, plan.destroy);
@@ -68,10 +69,10 @@ fn note(next: &mut RunStatus, run: &Run, progress: &Progress, now: Timestamp) {
         } else {
             (reason::NO_CHANGES, "There is nothing to change.".to_owned())
         };
-        pen.set(condition::PLANNED, true, why, message);
+        writer.set(condition::PLANNED, true, why, message);
     }
     if progress.attached {
-        pen.set(condition::ATTACHED, true, reason::ATTACHED, "A client is attached.");
+        writer.set(condition::ATTACHED, true, reason::ATTACHED, "A client is attached.");
     }
 }
 
@@ -143,7 +144,7 @@ pub(crate) fn begin_review(next: &mut RunStatus, run: &Run, digest: String, now:
     status::set_step(next, StepStatus { log_offset: None, ..step });
     let cause = Cause::new(reason::WAITING_FOR_APPROVAL, message);
     status::enter(next, run, RunPhase::Review, &cause, now);
-    Pen::new(&mut next.conditions, run.metadata.generation, now).set(
+    ConditionWriter::new(&mut next.conditions, run.metadata.generation, now).set(
         condition::APPROVED,
         Truth::Unknown,
         &cause.reason,

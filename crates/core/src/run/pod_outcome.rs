@@ -9,9 +9,9 @@ use crate::status::Cause;
 /// How long after its grace period a pod may still be there before its node counts as lost.
 pub const LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
-/// What became of a pod.
+/// How far the runner of a pod is, or how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum PodOutcome {
     /// Its runner has not started yet. Next: any other.
     Waiting {
         /// What it waits for, when that is worth telling.
@@ -25,30 +25,30 @@ pub enum Fate {
     Ended(Cause),
 }
 
-/// Reads the fate of a pod.
+/// Reads the outcome of a pod.
 #[must_use]
-pub fn of(pod: &Pod, now: Timestamp) -> Fate {
+pub fn of(pod: &Pod, now: Timestamp) -> PodOutcome {
     let status = pod.status.clone().unwrap_or_default();
     let phase = status.phase.as_deref().unwrap_or("Pending");
     if phase == "Succeeded" || phase == "Failed" {
-        return Fate::Ended(end(pod, &status));
+        return PodOutcome::Ended(end(pod, &status));
     }
     if status.reason.as_deref() == Some("NodeLost") || lost_at(pod).is_some_and(|at| at <= now) {
-        return Fate::Ended(node_lost(pod));
+        return PodOutcome::Ended(node_lost(pod));
     }
     if let Some(cause) = not_installed(&status) {
-        return Fate::Hopeless(cause);
+        return PodOutcome::Hopeless(cause);
     }
     let state = container(&status, names::pod::CONTAINER).and_then(|runner| runner.state.as_ref());
     if let Some(terminated) = state.and_then(|state| state.terminated.as_ref()) {
-        return Fate::Ended(exited(pod, terminated));
+        return PodOutcome::Ended(exited(pod, terminated));
     }
     let is_installed = container(&status, names::pod::INSTALL_CONTAINER)
         .is_none_or(|install| install.state.as_ref().is_some_and(|state| state.terminated.is_some()));
     if is_installed && state.is_some_and(|state| state.running.is_some()) {
-        return Fate::Running;
+        return PodOutcome::Running;
     }
-    Fate::Waiting { why: waits_for(&status) }
+    PodOutcome::Waiting { why: waits_for(&status) }
 }
 
 /// When a pod that is being deleted counts as lost; deletionTimestamp is where its grace period ends.

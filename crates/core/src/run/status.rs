@@ -8,7 +8,7 @@ use knoll_api::{
 };
 
 use crate::{
-    conditions::{self, Pen},
+    conditions::{self, ConditionWriter},
     queue::{self, Lane},
 };
 
@@ -39,7 +39,7 @@ pub fn enter(status: &mut RunStatus, run: &Run, phase: RunPhase, cause: &Cause, 
     debug_assert!(!phase.is_finished(), "an end is written by `finish`");
     set_phase(status, run, phase);
     let stalled = cause.reason == reason::WORKSPACE_NOT_FOUND;
-    Pen::new(&mut status.conditions, run.metadata.generation, now)
+    ConditionWriter::new(&mut status.conditions, run.metadata.generation, now)
         .set(condition::READY, false, &cause.reason, &cause.message)
         .set(condition::RECONCILING, !stalled, &cause.reason, &cause.message)
         .set(condition::STALLED, stalled, &cause.reason, if stalled { cause.message.as_str() } else { "" });
@@ -67,7 +67,7 @@ pub fn finish(status: &mut RunStatus, run: &Run, phase: RunPhase, cause: &Cause,
         Some(code) => format!("Exit code {code}."),
         None => cause.message.clone(),
     };
-    Pen::new(&mut status.conditions, run.metadata.generation, now)
+    ConditionWriter::new(&mut status.conditions, run.metadata.generation, now)
         .set(condition::READY, succeeded, &cause.reason, &cause.message)
         .set(condition::RECONCILING, false, &cause.reason, "")
         .set(condition::STALLED, !succeeded, &cause.reason, stalled)
@@ -103,30 +103,30 @@ fn place(status: &mut RunStatus, run: &Run, now: Timestamp) {
     let generation = run.metadata.generation;
     let held = conditions::holds(&status.conditions, condition::ACTIVE);
     let queued = conditions::holds(&status.conditions, condition::QUEUED);
-    let mut pen = Pen::new(&mut status.conditions, generation, now);
+    let mut writer = ConditionWriter::new(&mut status.conditions, generation, now);
     match status.phase {
         RunPhase::Queued => {
             let position = status.position.unwrap_or_default();
             let message = format!("Position {position} in the queue of Workspace `{lock}`.");
-            pen.set(condition::QUEUED, true, reason::QUEUED, message.clone());
-            pen.set(condition::ACTIVE, false, reason::QUEUED, message);
+            writer.set(condition::QUEUED, true, reason::QUEUED, message.clone());
+            writer.set(condition::ACTIVE, false, reason::QUEUED, message);
         }
         RunPhase::Starting | RunPhase::Running if queue::lane(&run.spec) == Lane::AtOnce => {
             let message = "It cannot change the state, so it needs no lock.";
-            pen.set(condition::QUEUED, false, reason::NO_LOCK_NEEDED, message);
-            pen.set(condition::ACTIVE, false, reason::NO_LOCK_NEEDED, message);
+            writer.set(condition::QUEUED, false, reason::NO_LOCK_NEEDED, message);
+            writer.set(condition::ACTIVE, false, reason::NO_LOCK_NEEDED, message);
         }
         RunPhase::Starting | RunPhase::Running => {
             let message = format!("It holds the lock of Workspace `{lock}`.");
-            pen.set(condition::QUEUED, false, reason::ACTIVATED, message.clone());
-            pen.set(condition::ACTIVE, true, reason::ACTIVATED, message);
+            writer.set(condition::QUEUED, false, reason::ACTIVATED, message.clone());
+            writer.set(condition::ACTIVE, true, reason::ACTIVATED, message);
         }
         phase if phase.is_finished() => {
             if queued {
-                pen.set(condition::QUEUED, false, phase.as_str(), "It left the queue.");
+                writer.set(condition::QUEUED, false, phase.as_str(), "It left the queue.");
             }
             if held {
-                pen.set(
+                writer.set(
                     condition::ACTIVE,
                     false,
                     reason::RELEASED,

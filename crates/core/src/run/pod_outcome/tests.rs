@@ -16,13 +16,13 @@ fn check(metadata: Value, status: Value, expect: &str) {
     }))
     .unwrap();
     let got = match of(&pod, now()) {
-        Fate::Waiting { why: None } => "waiting".to_owned(),
-        Fate::Waiting { why: Some(cause) } => {
+        PodOutcome::Waiting { why: None } => "waiting".to_owned(),
+        PodOutcome::Waiting { why: Some(cause) } => {
             format!("waiting: {} | {}", cause.reason, cause.message)
         }
-        Fate::Running => "running".to_owned(),
-        Fate::Hopeless(cause) => format!("hopeless: {} | {}", cause.reason, cause.message),
-        Fate::Ended(cause) => format!("{} | {}", cause.reason, cause.message),
+        PodOutcome::Running => "running".to_owned(),
+        PodOutcome::Hopeless(cause) => format!("hopeless: {} | {}", cause.reason, cause.message),
+        PodOutcome::Ended(cause) => format!("{} | {}", cause.reason, cause.message),
     };
     assert_eq!(got, expect);
 }

@@ -1,0 +1,111 @@
+//! The part of a Run's machine in which a person decides.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use knoll_api::{
+    approval::Decision as Choice,
+    names::{condition, reason},
+    run::{ReviewDecision, Run, RunApproval, RunPhase, RunStatus, StepName, StepState},
+};
+
+use super::{
+    RunDecision, RunFacts, after, before_pod, create_pod, ended, is_cancelled, is_past, is_superseded, progress,
+    status::{self, Cause},
+    steps::{self, Stage},
+    stopped,
+};
+use crate::{
+    approval::{self, Verdict},
+    conditions::ConditionWriter,
+    machine::Decision,
+};
+
+/// A Run that waits for a decision.
+pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDecision {
+    let run = seen.run;
+    if is_cancelled(run) {
+        let cause = stopped(run, " while it waited for a decision.");
+        return ended(seen, status, RunPhase::Cancelled, &cause, now);
+    }
+    if is_superseded(run) {
+        let cause = Cause::new(reason::SUPERSEDED, "A newer revision took its place while it waited for a decision.");
+        return ended(seen, status, RunPhase::Discarded, &cause, now);
+    }
+    if is_harmless(run, &status) {
+        let by = "the rule ManualOnDestroy".to_owned();
+        let decision = ReviewDecision { approval: String::new(), decision: Choice::Approve, by };
+        return decided(seen, status, decision, now);
+    }
+    let digest = status.review_digest.clone().unwrap_or_default();
+    match approval::judge(run, &digest, seen.approvals.iter().copied()) {
+        Verdict::Decided(decision) => decided(seen, status, decision, now),
+        Verdict::Open { mismatch } => {
+            let timeouts = steps::timeouts(&run.spec, seen.workspace);
+            let since = status::step(&status, StepName::Review).and_then(|step| step.started_at.as_ref());
+            let deadline = after(since.map(|time| time.0), timeouts.review.as_ref().map(|limit| limit.get()));
+            if let (true, Some(limit)) = (is_past(deadline, now), &timeouts.review) {
+                let message = format!("Nobody decided within {limit} (timeouts.review).");
+                return ended(seen, status, RunPhase::Discarded, &Cause::new(reason::TIMED_OUT, message), now);
+            }
+            if let Some(name) = mismatch {
+                let message =
+                    format!("Approval `{name}` names another digest and has no effect; this run waits for `{digest}`.");
+                ConditionWriter::new(&mut status.conditions, run.metadata.generation, now).set(
+                    condition::APPROVED,
+                    false,
+                    reason::DIGEST_MISMATCH,
+                    message,
+                );
+            }
+            Decision::status(status).at(deadline)
+        }
+    }
+}
+
+/// A person has decided on exactly what the run waits for.
+fn decided(seen: &RunFacts<'_>, mut status: RunStatus, decision: ReviewDecision, now: Timestamp) -> RunDecision {
+    let run = seen.run;
+    let approved = decision.decision == Choice::Approve;
+    let word = if approved { "approved" } else { "discarded" };
+    let why = if approved { reason::APPROVED } else { reason::DISCARDED };
+    let message = match decision.approval.as_str() {
+        "" => format!("It was {word} by {}.", decision.by),
+        approval => format!("It was {word} by {} (Approval `{approval}`).", decision.by),
+    };
+    let cause = Cause::new(why, message);
+    if let Some(step) = status.steps.iter_mut().find(|step| step.name == StepName::Review) {
+        step.state = if approved { StepState::Succeeded } else { StepState::Cancelled };
+        step.finished_at = Some(MicroTime(now));
+        step.message = Some(cause.message.clone());
+    }
+    ConditionWriter::new(&mut status.conditions, run.metadata.generation, now).set(
+        condition::APPROVED,
+        approved,
+        &cause.reason,
+        cause.message.clone(),
+    );
+    status.decision = Some(decision);
+    status.review_digest = None;
+    if !approved {
+        return ended(seen, status, RunPhase::Discarded, &cause, now);
+    }
+    if steps::is_reviewed(&run.spec) {
+        return create_pod(seen, status, Stage::Apply, now);
+    }
+    // A command was approved before it had its turn: now it queues as any other.
+    status::enter(&mut status, run, RunPhase::Pending, &cause, now);
+    before_pod(seen, status, now)
+}
+
+/// Begins the review of a privileged command: of its words and of the bundle that the status names.
+pub(super) fn begin_command(status: &mut RunStatus, run: &Run, now: Timestamp) {
+    let digest = approval::command_digest(&run.spec, status.bundle.as_deref());
+    progress::begin_review(status, run, digest, now);
+}
+
+/// Whether the run asks for a decision only on what destroys, and its plan destroys nothing.
+fn is_harmless(run: &Run, status: &RunStatus) -> bool {
+    run.spec.approval == RunApproval::ManualOnDestroy
+        && steps::is_reviewed(&run.spec)
+        && status.plan.as_ref().is_some_and(|plan| plan.destroy == 0)
+}
