@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{duration::Duration, rules, variables::KeyRef};
 
-/// What an Atom is told.
+/// The desired state of an Atom.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "knoll.dev",
@@ -53,19 +53,19 @@ pub struct AtomSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub depends_on: Vec<AtomDependency>,
-    /// Values that the template may use.
+    /// Values that the template can use as `${input.NAME}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub inputs: Vec<AtomInput>,
-    /// Stops the update that is under way, and rolls it back. Nothing is updated while it is true.
+    /// Cancels the update that is under way and rolls it back. While it is true, no update starts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel: bool,
-    /// Takes fields over that other managers own, instead of an error that names them.
+    /// Takes over fields that other field managers own. Without it, such a field is an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
-    /// The service account, in the same namespace, whose rights the objects are read and written with. Without one the
-    /// operator's own rights count, and only objects in the Atom's namespace are taken.
+    /// The service account in the same namespace that reads and writes the objects. Without it, the operator does so
+    /// with its own rights, and only in the Atom's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = rules::account_name())]
@@ -147,21 +147,19 @@ pub struct AtomInput {
     /// A key of a ConfigMap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_key_ref: Option<KeyRef>,
-    /// What a text is read as. A value of a Stack's output keeps its own type without it.
+    /// The type that the value is converted to. Without it, the output of a Stack keeps its type.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<InputType>,
 }
 
-/// What the text of an input is read as.
+/// The type of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum InputType {
-    /// A text.
     String,
-    /// A number.
     Number,
     /// `true` or `false`.
     Boolean,
-    /// Any JSON: a list, an object.
+    /// Any JSON value, such as a list or an object.
     Json,
 }
 
@@ -178,11 +176,11 @@ pub struct StackOutputRef {
     pub output: String,
 }
 
-/// What became of an Atom.
+/// The observed state of an Atom.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AtomStatus {
-    /// How far it is.
+    /// The phase of the current update.
     #[serde(default)]
     pub phase: AtomPhase,
     /// `Ready`, `Reconciling`, `Stalled`.
@@ -201,22 +199,22 @@ pub struct AtomStatus {
     /// The version of the update that is under way, or that was tried last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_version: Option<String>,
-    /// When the update, or the rollback, started.
+    /// When the current update or rollback started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<MicroTime>,
-    /// What the update has done so far, so that it can go on or be undone.
+    /// The progress of the current update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<AtomJournal>,
     /// The objects of the Atom.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<AtomObject>,
-    /// How many updates were begun.
+    /// The number of updates that were started.
     #[serde(default)]
     pub attempts: u32,
-    /// What was tried last.
+    /// The revision that was tried last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried: Option<AtomRevision>,
-    /// What last reached `Running`.
+    /// The last revision that reached `Running`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good: Option<AtomRevision>,
     /// Why the update that was tried last did not reach `Running`.
@@ -224,7 +222,7 @@ pub struct AtomStatus {
     pub failure: Option<AtomFailure>,
 }
 
-/// What the objects of an Atom are made of.
+/// A revision of an Atom: the content that its objects are made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AtomRevision {
@@ -262,10 +260,10 @@ pub enum Cancellation {
     Superseded,
 }
 
-/// How far an Atom is.
+/// The phase of an Atom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AtomPhase {
-    /// An update is wanted. Next: `Updating`.
+    /// An update is due. Next: `Updating`; `Rollback` when an earlier update is unfinished and is cancelled or times out.
     #[default]
     Pending,
     /// The update is under way. Next: `Running`, `Cancelled`, `Deadline` or `Error`.
@@ -287,13 +285,13 @@ pub enum AtomPhase {
 }
 
 impl AtomPhase {
-    /// Whether nothing happens until something new is wanted.
+    /// Whether nothing happens until the spec or an input changes.
     #[must_use]
     pub fn is_at_rest(self) -> bool {
         matches!(self, Self::Running | Self::Reverted | Self::Failure)
     }
 
-    /// The word as it is written.
+    /// The phase as the API writes it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -310,35 +308,35 @@ impl AtomPhase {
     }
 }
 
-/// How far an update is. A stage is written here before its first write.
+/// The progress of an update. A stage is recorded before its first write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AtomJournal {
-    /// The Secret that keeps the objects as they are to be, and as they were before the update.
+    /// The Secret with the objects as the version has them, and as they were before the update.
     pub secret_name: String,
-    /// Which part of the update is under way.
+    /// The stage that is under way.
     pub stage: JournalStage,
 }
 
-/// Which part of an update is under way.
+/// A stage of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum JournalStage {
-    /// An earlier update left objects behind that are neither the last good version's nor this one's. Next: `Apply`.
+    /// An earlier update is unfinished, and its journal is kept for the next one. Next: `Apply`.
     #[default]
     Kept,
     /// The objects are being written. Next: `Wait`.
     Apply,
     /// The objects have to become ready. Next: `Prune`.
     Wait,
-    /// Objects that the version no longer has are deleted. Next: `Done`.
+    /// Objects that the version does not have any more are deleted. Next: `Done`.
     Prune,
-    /// The update is being undone. Next: `Done`.
+    /// The update is being rolled back. Next: `Done`.
     Restore,
-    /// Nothing is left to do but to forget the journal.
+    /// Only the journal is left to be deleted.
     Done,
 }
 
-/// Which object of the cluster.
+/// The key of an object in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectKey {
@@ -346,7 +344,7 @@ pub struct ObjectKey {
     pub api_version: String,
     /// Its kind.
     pub kind: String,
-    /// Its namespace; absent for an object of the whole cluster.
+    /// Its namespace; absent for a cluster-scoped object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Its name.
@@ -367,7 +365,7 @@ impl fmt::Display for ObjectKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AtomObject {
-    /// Which object.
+    /// The key of the object.
     #[serde(flatten)]
     pub object: ObjectKey,
     /// Its UID.
@@ -376,7 +374,7 @@ pub struct AtomObject {
     /// Whether it is ready.
     #[serde(default)]
     pub ready: bool,
-    /// What is missing until it is ready, or until it is back as it was.
+    /// Why it is not ready, or not restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{rules, variables::ValueFrom};
 
-/// The objects of a version; they never change.
+/// The objects of a version. They never change.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "knoll.dev",
@@ -43,11 +43,11 @@ pub struct AtomVersionSpec {
     pub template_from: Option<ValueFrom>,
 }
 
-/// What became of an AtomVersion.
+/// The observed state of an AtomVersion.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AtomVersionStatus {
-    /// `Ready`: the template could be read.
+    /// `Ready` is true when the template can be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

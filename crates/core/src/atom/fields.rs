@@ -1,7 +1,7 @@
-//! Which fields of an object belong to whom, as `metadata.managedFields` says.
+//! The owners of the fields of an object, read from `metadata.managedFields`.
 //!
 //! A path is a list of the steps that Kubernetes writes: `f:NAME` (a field), `k:{...}` (an element of a list by its
-//! keys), `v:VALUE` (an element of a set), `i:INDEX`, and `.` (the thing itself).
+//! keys), `v:VALUE` (an element of a set), `i:INDEX` (an element of a list by its index), and `.` (the element itself).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,14 @@ use serde_json::{Map, Value, json};
 /// A path to a field.
 pub type Path = Vec<String>;
 
-/// A set of fields.
 pub type Fields = BTreeSet<Path>;
 
-/// Who wrote fields of an object, and how.
+/// A field manager of an object, and the fields that it owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owned {
-    /// Their name.
+pub struct ManagedFields {
     pub manager: String,
-    /// Whether by server-side apply.
+    /// Whether the manager uses server-side apply.
     pub applied: bool,
-    /// What they own.
     pub fields: Fields,
 }
 
@@ -31,12 +28,12 @@ pub fn applied_by(object: &Value, manager: &str) -> Fields {
     own.flat_map(|(_, _, fields)| paths(fields)).collect()
 }
 
-/// All managers of fields, without those that write the status only, each once.
+/// All managers of an object, each once, without those that write only the status.
 #[must_use]
-pub fn owners(object: &Value) -> Vec<Owned> {
-    let mut all: BTreeMap<&str, Owned> = BTreeMap::new();
+pub fn owners(object: &Value) -> Vec<ManagedFields> {
+    let mut all: BTreeMap<&str, ManagedFields> = BTreeMap::new();
     for (manager, applied, fields) in entries(object) {
-        let one = all.entry(manager).or_insert_with(|| Owned {
+        let one = all.entry(manager).or_insert_with(|| ManagedFields {
             manager: manager.to_owned(),
             applied: false,
             fields: Fields::new(),
@@ -79,14 +76,14 @@ fn walk(fields: &Value, at: &mut Path, found: &mut Fields) {
     }
 }
 
-/// What an object has at these fields, as a configuration that can be applied: with what names the object.
+/// The values of these fields as a configuration that can be applied: with the names that identify the object.
 #[must_use]
 pub fn extract(object: &Value, fields: &Fields) -> Value {
     let mut tree = Tree::default();
     for path in fields {
         tree.insert(path);
     }
-    // The empty tree stands for all there is below a path, and here nothing is wanted.
+    // An empty tree takes everything below a path, but no fields mean no values.
     let mut taken = tree.take(object).filter(|_| !fields.is_empty()).unwrap_or_else(|| json!({}));
     for field in ["apiVersion", "kind"] {
         taken[field] = object[field].clone();
@@ -131,7 +128,7 @@ impl Tree {
                 }
                 Some(Value::Object(taken))
             }
-            // The order is the object's own: where it counts, it is a part of the value.
+            // The elements keep the order of the object.
             Value::Array(items) => {
                 let taken = items.iter().enumerate().filter_map(|(index, item)| {
                     let (step, tree) = children.iter().find(|(step, _)| names(step, index, item))?;
@@ -155,13 +152,13 @@ fn keys(step: &str) -> Option<Map<String, Value>> {
 /// Whether a step leads to this element of a list.
 fn names(step: &str, index: usize, item: &Value) -> bool {
     if let Some(keys) = keys(step) {
-        // A key that is absent has its default, which Kubernetes has written into the object in all kinds but few.
-        return keys.iter().all(|(key, wanted)| item.get(key).is_none_or(|found| found == wanted));
+        // A key that is absent has its default value. Kubernetes writes defaults into the objects of most kinds.
+        return keys.iter().all(|(key, value)| item.get(key).is_none_or(|found| found == value));
     }
     if let Some(value) = step.strip_prefix("v:") {
         return serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item);
     }
-    step.strip_prefix("i:").and_then(|wanted| wanted.parse().ok()) == Some(index)
+    step.strip_prefix("i:").and_then(|number| number.parse().ok()) == Some(index)
 }
 
 #[cfg(test)]
@@ -213,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_writes_the_status_only_owns_nothing() {
+    fn a_manager_that_writes_only_the_status_owns_nothing() {
         let names: Vec<(String, bool)> =
             owners(&deployment()).into_iter().map(|owner| (owner.manager, owner.applied)).collect();
         assert_eq!(names, [("atom".to_owned(), true), ("hpa".to_owned(), false)]);

@@ -1,66 +1,56 @@
-//! The objects of a version: YAML documents in which `${input.NAME}` stands for a value.
+//! The template of a version: YAML documents with `${input.NAME}` in the place of values.
 //!
-//! Values are put into the parsed documents, never into their text: no value can become anything but a value. A text
-//! that is nothing but `${input.NAME}` becomes the value with its type; inside a longer text it is written out.
-//! `$${input.NAME}` is the text itself. Any other `${...}` is left alone: scripts use it.
+//! Values are inserted into the parsed documents, never into their text, so a value cannot add YAML of its own. A string
+//! that consists of `${input.NAME}` alone becomes the value with its type; inside a longer string the value is written
+//! out. `$${input.NAME}` escapes it. Any other `${...}` stays, because scripts use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use knoll_api::atom::{InputType, ObjectKey};
 use serde_json::{Map, Value};
 
-/// How a value is asked for.
+/// The beginning of a reference to an input.
 const OPEN: &str = "${input.";
 
-/// Why a template gives no objects.
+/// Why a template or an input is not valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is no YAML.
     #[error("the template is not valid YAML: {0}")]
     Yaml(String),
-    /// There is nothing in it.
     #[error("the template has no objects; write at least one")]
     Empty,
-    /// A document is no object of Kubernetes.
     #[error(
         "document {number} of the template has no `{field}`; every object needs apiVersion, kind and metadata.name"
     )]
     Field {
-        /// Which document, from 1.
+        /// The number of the document, from 1.
         number: usize,
-        /// What is missing.
         field: &'static str,
     },
-    /// The same object twice.
     #[error("the template has `{0}` twice; keep one of them")]
     Twice(String),
-    /// An input that the Atom does not have.
     #[error("`{object}` uses `${{input.{name}}}`, but the Atom has no input `{name}`; add it to spec.inputs{known}")]
     Input {
-        /// The object.
         object: String,
-        /// The input.
         name: String,
-        /// Those that there are.
+        /// The inputs that exist, as a part of the message.
         known: String,
     },
-    /// A text is not of the type that was asked for.
-    #[error("the input `{name}` is no {type_}; correct its value, or spec.inputs[].type")]
+    #[error("the input `{name}` is not a valid {type_}; correct its value, or spec.inputs[].type")]
     Type {
-        /// The input.
         name: String,
-        /// `number`, `boolean`, `JSON`.
+        /// `number`, `boolean` or `JSON`.
         type_: &'static str,
     },
 }
 
-/// Values by the names of the inputs.
+/// The values of inputs by name.
 pub type Inputs = BTreeMap<String, Value>;
 
-/// Reads the text of an input as what it is said to be.
+/// Converts the value of an input to its type.
 ///
 /// # Errors
-/// When it is not that. The value itself is not in the message.
+/// When it is not of that type. The message does not contain the value.
 pub fn typed(name: &str, value: Value, type_: Option<InputType>) -> Result<Value, Error> {
     let wrong = |type_| Error::Type { name: name.to_owned(), type_ };
     let (text, Some(type_)) = (value.as_str().map(str::trim), type_) else {
@@ -80,10 +70,10 @@ pub fn typed(name: &str, value: Value, type_: Option<InputType>) -> Result<Value
     }
 }
 
-/// The documents of a template, without values; the items of lists one by one.
+/// The objects of a template without the values of inputs. A list counts as its items.
 ///
 /// # Errors
-/// When one of them is no object.
+/// When a document is not an object of Kubernetes.
 pub fn parse(text: &str) -> Result<Vec<Value>, Error> {
     let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::Error };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
@@ -115,10 +105,10 @@ pub fn parse(text: &str) -> Result<Vec<Value>, Error> {
     Ok(objects.into_iter().map(|(_, object)| object).collect())
 }
 
-/// The objects of a template with the values in them.
+/// The objects of a template with the values of inputs.
 ///
 /// # Errors
-/// When the template is wrong, or uses an input that is not there.
+/// When the template is not valid, or uses an input that does not exist.
 pub fn render(text: &str, inputs: &Inputs) -> Result<Vec<Value>, Error> {
     let mut objects = parse(text)?;
     let mut seen = BTreeSet::new();
@@ -129,7 +119,7 @@ pub fn render(text: &str, inputs: &Inputs) -> Result<Vec<Value>, Error> {
             let known = if known.is_empty() { String::new() } else { format!(" (there are {})", known.join(", ")) };
             Error::Input { object: name, name: input, known }
         })?;
-        // A server would drop it, and a client that sends it would own nothing of it.
+        // The API server drops the status from an apply.
         if let Some(object) = object.as_object_mut() {
             object.remove("status");
         }
@@ -175,12 +165,12 @@ fn is_list(object: &Map<String, Value>) -> bool {
         && !object.contains_key("metadata")
 }
 
-/// Where the text is wrong and why, without the text: it may be a Secret's.
+/// The position and the reason of a syntax error, without the text around it: that may belong to a Secret.
 fn place(error: &str) -> String {
     error.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
-/// Puts the values in; the name of an input that is not there is the error.
+/// Inserts the values. The error is the name of an input that does not exist.
 fn fill(value: &mut Value, inputs: &Inputs) -> Result<(), String> {
     match value {
         Value::String(text) if text.contains(OPEN) => {
@@ -304,7 +294,7 @@ mod tests {
         assert_eq!(typed("n", json!(3), Some(InputType::String)), Ok(json!("3")));
         assert_eq!(
             read("secret", InputType::Number),
-            Err("the input `n` is no number; correct its value, or spec.inputs[].type".to_owned())
+            Err("the input `n` is not a valid number; correct its value, or spec.inputs[].type".to_owned())
         );
     }
 

@@ -1,30 +1,29 @@
-//! In which order the objects of an Atom are written: first what others need.
+//! The order in which the objects of an Atom are written: objects that others need come first.
 
 use knoll_api::atom::ObjectKey;
 
-/// A set of objects that can be written at the same time, before those of the next wave.
+/// A set of objects that are written at the same time, before those of the next wave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wave {
-    /// Namespaces.
     Namespaces,
-    /// Definitions of kinds; the next wave waits until they are established.
+    /// CustomResourceDefinitions. The next wave waits until they are established.
     Definitions,
-    /// Accounts and roles.
+    /// Service accounts and RBAC.
     Access,
-    /// What workloads read, mount and are reached by.
+    /// Objects that workloads read or mount, and Services.
     Config,
-    /// What runs.
+    /// Pods and the controllers of pods.
     Workloads,
-    /// The rest, such as objects of kinds that came with [`Wave::Definitions`].
+    /// All others, such as objects of kinds from [`Wave::Definitions`].
     Rest,
 }
 
 impl Wave {
-    /// All of them, in their order.
+    /// All waves in order.
     pub const ALL: [Self; 6] =
         [Self::Namespaces, Self::Definitions, Self::Access, Self::Config, Self::Workloads, Self::Rest];
 
-    /// Where an object belongs.
+    /// The wave of an object.
     #[must_use]
     pub fn of(key: &ObjectKey) -> Self {
         let group = key.api_version.split_once('/').map_or("", |(group, _)| group);

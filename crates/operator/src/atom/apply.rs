@@ -27,7 +27,7 @@ use kube::{
 use serde_json::Value;
 
 use super::{
-    kept,
+    journal_store,
     objects::{Objects, bounded},
 };
 use crate::context::Context;
@@ -44,7 +44,7 @@ const GONE_AGAIN: Duration = Duration::from_millis(30);
 /// Writes all objects of the version.
 pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
     let objects = &Objects::of(atom, &context.client, &context.kinds)?;
-    let journal = kept::current(context, atom).await?;
+    let journal = journal_store::current(context, atom).await?;
     let owner = Owner::of(atom);
     let known: HashMap<&ObjectKey, Option<String>> =
         atom.status.iter().flat_map(|status| &status.objects).map(|known| (&known.object, known.uid.clone())).collect();
@@ -75,7 +75,7 @@ pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomO
 /// Deletes the objects that the version does not have any more, in the reverse order of their writes.
 pub(super) async fn prune(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
     let objects = &Objects::of(atom, &context.client, &context.kinds)?;
-    let journal = kept::current(context, atom).await?;
+    let journal = journal_store::current(context, atom).await?;
     for wave in Wave::ALL.into_iter().rev() {
         let pruned = journal.entries.iter().filter_map(|entry| match entry {
             Entry::Prune { key, uid, .. } if Wave::of(key) == wave => Some((key, uid)),

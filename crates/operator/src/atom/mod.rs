@@ -4,7 +4,7 @@
 mod apply;
 mod desired;
 mod history;
-mod kept;
+mod journal_store;
 mod objects;
 mod prepare;
 mod readiness;
@@ -73,7 +73,7 @@ impl Reconciler for Atoms {
             }
             AtomAction::CleanUp => {
                 history::prune(context, atom).await?;
-                kept::forget(context, atom).await?;
+                journal_store::delete_all(context, atom).await?;
                 context.watches.end(atom);
                 Ok(AtomOutcome::CleanedUp)
             }

@@ -18,7 +18,7 @@ use knoll_core::{
 use serde_json::Value;
 
 use super::{
-    desired, kept,
+    desired, journal_store,
     objects::{Objects, bounded},
 };
 use crate::context::Context;
@@ -39,7 +39,7 @@ pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomO
     let scopes = scopes(objects, &rendered).await?;
     let planned = prepare::plan(atom, rendered, &scopes).map_err(ActionError::Refused)?;
     let earlier = match &status.journal {
-        Some(_) => Some(kept::current(context, atom).await?),
+        Some(_) => Some(journal_store::current(context, atom).await?),
         None => None,
     };
     let left_over = prepare::left_over(&planned, &status.objects, earlier.as_ref());
@@ -50,7 +50,7 @@ pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomO
     let planned = planned.into_iter().zip(modes).collect();
     let preparation = Preparation { owner: &owner, attempt: status.attempts, planned, left_over, earlier, now: &now };
     let (journal, listed) = preparation.record();
-    let secret_name = kept::write(context, atom, &journal).await?;
+    let secret_name = journal_store::write(context, atom, &journal).await?;
     Ok(AtomOutcome::Prepared { secret_name, objects: listed })
 }
 

@@ -20,7 +20,7 @@ use kube::api::{ObjectMeta, PostParams};
 use serde_json::Value;
 
 use super::{
-    kept,
+    journal_store,
     objects::{Objects, bounded},
 };
 use crate::{context::Context, controller::namespace_goes};
@@ -28,7 +28,7 @@ use crate::{context::Context, controller::namespace_goes};
 /// Attempts once to restore every object that the updates since the last good version have touched.
 pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
     let objects = &Objects::of(atom, &context.client, &context.kinds)?;
-    let journal = kept::current(context, atom).await?;
+    let journal = journal_store::current(context, atom).await?;
     let owner = Owner::of(atom);
     let keys: Vec<ObjectKey> = journal.entries.iter().map(|entry| entry.key().clone()).collect();
     let now = objects.fetch(&keys).await?;
@@ -91,7 +91,7 @@ pub(super) async fn delete(context: &Context, atom: &Subject<Atom>) -> Result<At
     let owner = Owner::of(atom);
     let journal = match &status.journal {
         // Without the journal, objects of others would be deleted instead of given back.
-        Some(journal) => kept::find(context, atom, &journal.secret_name).await?.unwrap_or_default(),
+        Some(journal) => journal_store::find(context, atom, &journal.secret_name).await?.unwrap_or_default(),
         None => Journal::default(),
     };
     let mut keys = restore::deletion_order(&status.objects, &journal);

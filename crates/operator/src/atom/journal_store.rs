@@ -57,7 +57,7 @@ fn unreadable(secret: &str, why: &str) -> ActionError {
 }
 
 /// Deletes all journals of an Atom.
-pub(super) async fn forget(context: &Context, atom: &Atom) -> Result<(), Error> {
+pub(super) async fn delete_all(context: &Context, atom: &Atom) -> Result<(), Error> {
     let api = context.api::<Secret>(&atom.namespace().unwrap_or_default());
     let ours = format!("{}={},{}={}", label::ATOM, atom.name_any(), label::CONTENT, content::JOURNAL);
     let failed = Error::api("cannot list the journals of an Atom");
