@@ -59,9 +59,9 @@ pub async fn find(context: &Context, atom: &Subject<Atom>) -> Result<Desired, Er
     if atom.metadata.deletion_timestamp.is_some() {
         return Ok(missing(reason::DELETING, "The Atom is being deleted.".to_owned(), false));
     }
-    let here = |found: Option<&str>| found == Some(namespace);
-    let stacks: Vec<Arc<Stack>> = context.caches.stacks.state_filter(|stack| here(stack.metadata.namespace.as_deref()));
-    let atoms: Vec<Arc<Atom>> = context.caches.atoms.state_filter(|other| here(other.metadata.namespace.as_deref()));
+    let stacks: Vec<Arc<Stack>> =
+        needs::stacks(atom).into_iter().filter_map(|name| context.caches.stacks.named(namespace, name)).collect();
+    let atoms = dependencies(context, atom);
     let stacks: Vec<&Stack> = stacks.iter().map(AsRef::as_ref).collect();
     let atoms: Vec<&Atom> = atoms.iter().map(AsRef::as_ref).collect();
     if let Some(waiting) = needs::waiting(atom, &stacks, &atoms) {
@@ -150,7 +150,7 @@ pub async fn template_text(lookup: &mut Lookup<'_>, version: &AtomVersion) -> Re
 }
 
 /// The names of the Secrets and of the ConfigMaps that an Atom and its version refer to.
-pub fn references(context: &Context, atom: &Atom) -> (BTreeSet<String>, BTreeSet<String>) {
+fn references(context: &Context, atom: &Atom) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut secrets, mut config_maps) = (BTreeSet::new(), BTreeSet::new());
     for input in &atom.spec.inputs {
         secrets.extend(input.secret_key_ref.as_ref().map(|key| key.name.clone()));
@@ -161,6 +161,23 @@ pub fn references(context: &Context, atom: &Atom) -> (BTreeSet<String>, BTreeSet
         config_maps.extend(from.config_map_key_ref.map(|key| key.name));
     }
     (secrets, config_maps)
+}
+
+/// The Atoms that an Atom depends on, directly or through others.
+fn dependencies(context: &Context, atom: &Subject<Atom>) -> Vec<Arc<Atom>> {
+    let names = |atom: &Atom| needs::atoms(atom).into_iter().map(str::to_owned).collect::<Vec<String>>();
+    let mut open = names(atom);
+    let mut found: BTreeMap<String, Arc<Atom>> = BTreeMap::new();
+    while let Some(name) = open.pop() {
+        if found.contains_key(&name) {
+            continue;
+        }
+        if let Some(other) = context.caches.atoms.named(atom.namespace(), &name) {
+            open.extend(names(&other));
+            found.insert(name, other);
+        }
+    }
+    found.into_values().collect()
 }
 
 /// The AtomVersion that the spec names.

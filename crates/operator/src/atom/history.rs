@@ -1,7 +1,5 @@
 //! The history of an Atom: it marks the version that runs as proven, and deletes versions beyond the history limit.
 
-use std::sync::Arc;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{Atom, AtomVersion};
 use knoll_core::{atom::history, identity::Subject};
@@ -14,6 +12,7 @@ use serde_json::json;
 use crate::{
     context::Context,
     controller::{Error, by_us, code},
+    index::Target,
 };
 
 pub(super) async fn prune(context: &Context, atom: &Subject<Atom>) -> Result<(), Error> {
@@ -23,10 +22,7 @@ pub(super) async fn prune(context: &Context, atom: &Subject<Atom>) -> Result<(),
         let patched = api.patch_status(proven, &by_us(), &Patch::Merge(patch)).await;
         unless_gone(patched).map_err(Error::api("cannot mark an AtomVersion as proven"))?;
     }
-    let versions: Vec<Arc<AtomVersion>> = context
-        .caches
-        .atom_versions
-        .state_filter(|version| version.metadata.namespace.as_deref() == Some(atom.namespace()));
+    let versions = context.caches.atom_versions.referring_to(Target::Atom, atom.namespace(), atom.name());
     for version in history::expired(atom, versions.iter().map(AsRef::as_ref)) {
         let preconditions = Preconditions { uid: version.uid(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };

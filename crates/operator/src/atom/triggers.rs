@@ -1,27 +1,18 @@
-//! Which Atoms and AtomVersions are reconciled after a change of an object that they depend on.
+//! Which Atoms and AtomVersions are reconciled after a change of an object that they refer to.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knoll_api::{Atom, AtomVersion, Stack};
-use knoll_core::atom::needs;
-use kube::{ResourceExt, api::PartialObjectMeta, runtime::reflector::ObjectRef};
+use kube::{Resource, ResourceExt, api::PartialObjectMeta, runtime::reflector::ObjectRef};
 
-use super::desired;
-use crate::{context::Context, watch::Triggers};
+use crate::{context::Context, index::Target, watch::Triggers};
 
 /// Reconciles an Atom, the Atoms that depend on it, and the Stacks that roll back with it.
 pub fn on_atom(context: &Context, ask: &Triggers, atom: &Atom) {
     let (namespace, name) = (atom.namespace().unwrap_or_default(), atom.name_any());
     ask.atom(&namespace, &name);
-    let depends_on_it =
-        |other: &Atom| other.namespace().as_ref() == Some(&namespace) && needs::atoms(other).contains(name.as_str());
-    for other in context.caches.atoms.state_filter(depends_on_it) {
-        ask.atom(&namespace, &other.name_any());
-    }
-    let rolls_back_with_it = |stack: &Stack| {
-        stack.namespace().as_ref() == Some(&namespace) && stack.spec.rollback_with.as_ref() == Some(&name)
-    };
-    for stack in context.caches.stacks.state_filter(rolls_back_with_it) {
-        ask.stack(&namespace, &stack.name_any());
+    ask_atoms(context, ask, Target::Atom, &namespace, &name);
+    for stack in context.caches.stacks.index().referrers(Target::Atom, &namespace, &name) {
+        ask.stack(&namespace, &stack);
     }
     if context.caches.atoms.get(&ObjectRef::from_obj(atom)).is_none() {
         context.atoms.forget(atom);
@@ -34,10 +25,7 @@ pub fn on_atom(context: &Context, ask: &Triggers, atom: &Atom) {
 pub fn on_version(context: &Context, ask: &Triggers, version: &AtomVersion) {
     let (namespace, name) = (version.namespace().unwrap_or_default(), version.name_any());
     ask.atom_version(&namespace, &name);
-    let names_it = |atom: &Atom| atom.namespace().as_ref() == Some(&namespace) && atom.spec.version == name;
-    for atom in context.caches.atoms.state_filter(names_it) {
-        ask.atom(&namespace, &atom.name_any());
-    }
+    ask_atoms(context, ask, Target::AtomVersion, &namespace, &name);
     if context.caches.atom_versions.get(&ObjectRef::from_obj(version)).is_none() {
         context.atom_versions.forget(version);
     }
@@ -45,33 +33,29 @@ pub fn on_version(context: &Context, ask: &Triggers, version: &AtomVersion) {
 
 /// Reconciles the Atoms that depend on a Stack or use its outputs.
 pub fn on_stack(context: &Context, ask: &Triggers, stack: &Stack) {
-    let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
-    let depends_on_it =
-        |atom: &Atom| atom.namespace().as_ref() == Some(&namespace) && needs::stacks(atom).contains(name.as_str());
-    for atom in context.caches.atoms.state_filter(depends_on_it) {
-        ask.atom(&namespace, &atom.name_any());
+    ask_atoms(context, ask, Target::Stack, &stack.namespace().unwrap_or_default(), &stack.name_any());
+}
+
+pub fn on_secret(context: &Context, ask: &Triggers, secret: &PartialObjectMeta<Secret>) {
+    on_input(context, ask, Target::Secret, secret);
+}
+
+pub fn on_config_map(context: &Context, ask: &Triggers, map: &PartialObjectMeta<ConfigMap>) {
+    on_input(context, ask, Target::ConfigMap, map);
+}
+
+/// Reconciles the Atoms whose inputs or template come from an object, and the AtomVersions with that template.
+fn on_input<K: Resource>(context: &Context, ask: &Triggers, target: Target, object: &K) {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    ask_atoms(context, ask, target, &namespace, &name);
+    for version in context.caches.atom_versions.index().referrers(target, &namespace, &name) {
+        ask.atom_version(&namespace, &version);
+        ask_atoms(context, ask, Target::AtomVersion, &namespace, &version);
     }
 }
 
-/// Reconciles the Atoms whose inputs or template come from a Secret.
-pub fn on_secret(context: &Context, ask: &Triggers, secret: &PartialObjectMeta<Secret>) {
-    let name = secret.metadata.name.as_deref().unwrap_or_default();
-    on_input(context, ask, secret.metadata.namespace.as_deref(), |atom| {
-        desired::references(context, atom).0.contains(name)
-    });
-}
-
-/// Reconciles the Atoms whose inputs or template come from a ConfigMap.
-pub fn on_config_map(context: &Context, ask: &Triggers, map: &PartialObjectMeta<ConfigMap>) {
-    let name = map.metadata.name.as_deref().unwrap_or_default();
-    on_input(context, ask, map.metadata.namespace.as_deref(), |atom| {
-        desired::references(context, atom).1.contains(name)
-    });
-}
-
-fn on_input(context: &Context, ask: &Triggers, namespace: Option<&str>, uses: impl Fn(&Atom) -> bool) {
-    let concerned = |atom: &Atom| atom.metadata.namespace.as_deref() == namespace && uses(atom);
-    for atom in context.caches.atoms.state_filter(concerned) {
-        ask.atom(namespace.unwrap_or_default(), &atom.name_any());
+fn ask_atoms(context: &Context, ask: &Triggers, target: Target, namespace: &str, name: &str) {
+    for atom in context.caches.atoms.index().referrers(target, namespace, name) {
+        ask.atom(namespace, &atom);
     }
 }
