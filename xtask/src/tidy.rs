@@ -66,7 +66,9 @@ fn file(source: &Source) -> Vec<String> {
     }
     // A module of unit tests is described by the module that it tests.
     let unit_tests = path.contains("/src/") && (path.ends_with("/tests.rs") || path.contains("/tests/"));
-    if !unit_tests && !text.trim_start().starts_with("//!") {
+    // The README of a crate can be its documentation.
+    let documented = ["//!", "#![doc = include_str!("].iter().any(|start| text.trim_start().starts_with(start));
+    if !unit_tests && !documented {
         faults.push(format!("{path}: begin with a `//!` sentence that says what the module promises"));
     }
     if path != "xtask/src/tidy.rs" {
