@@ -7,7 +7,7 @@ use knoll_api::{
 };
 
 use super::AtomState;
-use crate::{conditions::Pen, status::Cause};
+use crate::{conditions::ConditionWriter, status::Cause};
 
 /// How many objects a message names.
 const NAMED: usize = 5;
@@ -28,7 +28,7 @@ pub(super) fn set(status: &mut AtomStatus, atom: &Atom, kstatus: Kstatus, cause:
     status.observed_generation = atom.metadata.generation;
     let message = cause.message.trim();
     let when = |holds: bool| if holds { message } else { "" };
-    Pen::new(&mut status.conditions, atom.metadata.generation, now)
+    ConditionWriter::new(&mut status.conditions, atom.metadata.generation, now)
         .set(condition::READY, kstatus == Kstatus::Ready, &cause.reason, message)
         .set(
             condition::RECONCILING,

@@ -9,7 +9,7 @@ use knoll_api::{
 };
 
 use super::template;
-use crate::{conditions::Pen, machine::Decision, status::Cause};
+use crate::{conditions::ConditionWriter, machine::Decision, status::Cause};
 
 /// Everything that an AtomVersion's next status depends on.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub fn decide(facts: &AtomVersionFacts<'_>, now: Timestamp) -> Decision<AtomVers
     };
     let generation = version.metadata.generation;
     status.observed_generation = generation;
-    Pen::new(&mut status.conditions, generation, now)
+    ConditionWriter::new(&mut status.conditions, generation, now)
         .set(condition::READY, ready, &cause.reason, cause.message.clone())
         .set(condition::RECONCILING, false, &cause.reason, "")
         .set(condition::STALLED, !ready, &cause.reason, if ready { "" } else { cause.message.as_str() });
