@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use knoll_hub::Running;
-use knoll_operator::{Settings, health};
+use knoll_hub::{Observer, Running};
+use knoll_operator::{Settings, health, metrics::Metrics};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
@@ -19,6 +19,12 @@ pub struct Services {
     hub: Mutex<JoinHandle<()>>,
     operator: Mutex<JoinHandle<Result<(), knoll_operator::Error>>>,
     monitoring: Mutex<JoinHandle<std::io::Result<()>>>,
+}
+
+/// Measures the requests of runners to the hub.
+pub fn observer(metrics: &Metrics) -> Observer {
+    let metrics = metrics.clone();
+    Observer::new(move |route, outcome, took| metrics.hub_request(route, outcome, took))
 }
 
 /// Starts the controllers and the monitoring endpoint beside a running hub. All of them stop when `stop` is cancelled.

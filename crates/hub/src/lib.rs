@@ -13,7 +13,9 @@ mod routes;
 mod server;
 mod session;
 mod tls;
+mod trace;
 
 pub use error::Error;
 pub use server::{Hub, Running, StartError};
 pub use tls::{Error as TlsError, Tls};
+pub use trace::Observer;

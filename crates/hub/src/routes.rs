@@ -30,6 +30,7 @@ use crate::auth::{Caller, Tokens};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::session::{Session, Sessions, has_said_its_last_word};
+use crate::trace::{self, Observer};
 use crate::{bundle, job, progress};
 
 /// How long a runner waits for the news of a cancellation before it asks again. Proxies cut longer waits.
@@ -61,6 +62,8 @@ pub struct Shared {
     pub marked: Arc<bundle::Marked>,
     /// The files of runs.
     pub sources: Sources,
+    /// Takes the duration of requests.
+    pub observer: Observer,
     /// Ends waiting requests.
     pub shutdown: CancellationToken,
 }
@@ -81,6 +84,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route(path::CONTAINER, get(get_container))
         .fallback(|| async { Error::Missing("the hub has no such path".to_owned()) })
         .layer(DefaultBodyLimit::max(LARGEST))
+        .layer(axum::middleware::from_fn_with_state(shared.observer.clone(), trace::request))
         .with_state(shared)
 }
 
@@ -95,6 +99,7 @@ impl FromRequestParts<Arc<Shared>> for Runner {
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Error> {
         let (session, run) = shared.sessions.of(caller(parts, shared).await?).await?;
+        trace::identify(&session);
         Ok(Runner { session, run })
     }
 }
@@ -107,6 +112,7 @@ impl FromRequestParts<Arc<Shared>> for LastRunner {
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Error> {
         let (session, run) = shared.sessions.last_of(caller(parts, shared).await?).await?;
+        trace::identify(&session);
         Ok(LastRunner(Runner { session, run }))
     }
 }

@@ -22,6 +22,7 @@ use crate::cache::Cache;
 use crate::routes::{self, Shared};
 use crate::session::Sessions;
 use crate::tls::{self, Tls};
+use crate::trace::Observer;
 
 /// How long requests that are under way may take to end.
 const GRACE: Duration = Duration::from_secs(10);
@@ -70,6 +71,7 @@ impl Hub {
         listen: SocketAddr,
         tls: Tls,
         fetch: FetchSettings,
+        observer: Observer,
         shutdown: CancellationToken,
     ) -> Result<Running, StartError> {
         let config = tls.server_config()?;
@@ -86,6 +88,7 @@ impl Hub {
             sources: Sources::new(client.clone(), fetch),
             client,
             marked: Arc::default(),
+            observer,
             shutdown: shutdown.clone(),
         });
         tokio::spawn(sweep_until(shared.client.clone(), shutdown.clone()));

@@ -35,7 +35,7 @@ pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToke
     let known = maps.get_opt(PORTS).await.context("cannot read the ports of the last start")?;
     let known = known.and_then(|map| map.data).unwrap_or_default();
     let port = |key: &str| known.get(key).and_then(|port| port.parse().ok()).unwrap_or_default();
-    let hub = start_hub(&client, port(HUB), &stop).await?;
+    let hub = start_hub(&client, &metrics, port(HUB), &stop).await?;
     let monitor = listen(port(METRICS)).await.context("cannot serve metrics")?;
     let ports = [(HUB, hub.addr.port()), (METRICS, monitor.local_addr()?.port())];
     if ports.iter().any(|(key, now)| port(key) != *now) {
@@ -68,11 +68,12 @@ pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToke
 }
 
 /// Starts the hub on its previous port, where the runners of the last start look for it.
-async fn start_hub(client: &kube::Client, port: u16, stop: &CancellationToken) -> Result<Running> {
+async fn start_hub(client: &kube::Client, metrics: &Metrics, port: u16, stop: &CancellationToken) -> Result<Running> {
     let names = ["127.0.0.1".to_owned()];
     let start = async |port| {
         let tls = Tls::shared(client, NAMESPACE, &names).await?;
-        anyhow::Ok(Hub::start(client.clone(), None, loopback(port), tls, FETCH, stop.clone()).await?)
+        let observer = services::observer(metrics);
+        anyhow::Ok(Hub::start(client.clone(), None, loopback(port), tls, FETCH, observer, stop.clone()).await?)
     };
     match start(port).await {
         Err(error) if port != 0 => {

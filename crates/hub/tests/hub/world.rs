@@ -133,9 +133,9 @@ impl Drop for World {
 
 async fn start_hub(client: &Client, shutdown: &CancellationToken) -> Running {
     let tls = Tls::shared(client, NAMESPACE, &["127.0.0.1".to_owned()]).await.unwrap();
-    Hub::start(client.clone(), None, (Ipv4Addr::LOCALHOST, 0).into(), tls, Default::default(), shutdown.clone())
-        .await
-        .unwrap()
+    let listen = (Ipv4Addr::LOCALHOST, 0).into();
+    let (fetch, observer) = (Default::default(), Default::default());
+    Hub::start(client.clone(), None, listen, tls, fetch, observer, shutdown.clone()).await.unwrap()
 }
 
 pub fn apply() -> RunSpec {

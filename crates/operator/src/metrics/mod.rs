@@ -48,6 +48,7 @@ pub struct Metrics {
     reconcile_errors: Family<ControllerLabels, Counter>,
     reconcile_duration: Family<ReconcileLabels, Histogram, ShortBuckets>,
     skipped: Family<SkippedLabels, Counter>,
+    hub_requests: Family<HubLabels, Histogram, ShortBuckets>,
     queue_wait: Histogram,
     steps: Family<StepLabels, Histogram, Buckets>,
     runs: runs::Source,
@@ -109,6 +110,12 @@ struct SkippedLabels {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HubLabels {
+    route: &'static str,
+    outcome: &'static str,
+}
+
 #[derive(Clone, Debug)]
 struct ShortBuckets;
 
@@ -137,6 +144,7 @@ impl Default for Metrics {
             reconcile_errors: Family::default(),
             reconcile_duration: Family::new_with_constructor(ShortBuckets),
             skipped: Family::default(),
+            hub_requests: Family::new_with_constructor(ShortBuckets),
             queue_wait: Histogram::new(SECONDS),
             steps: Family::new_with_constructor(Buckets),
             runs: runs::Source::default(),
@@ -148,6 +156,7 @@ impl Default for Metrics {
             reconcile_errors,
             reconcile_duration,
             skipped,
+            hub_requests,
             queue_wait,
             steps,
             runs,
@@ -170,6 +179,11 @@ impl Default for Metrics {
             "knoll_objects_skipped",
             "Objects that were skipped because they cannot be decoded or identified",
             skipped,
+        );
+        registry.register(
+            "knoll_hub_request_duration_seconds",
+            "The duration of requests of runners to the hub, by route and outcome",
+            hub_requests,
         );
         registry.register(
             "knoll_queue_wait_seconds",
@@ -211,6 +225,11 @@ impl Metrics {
     pub(crate) fn reconcile_took(&self, kind: &str, outcome: ReconcileOutcome, took: Duration) {
         let labels = ReconcileLabels { kind: kind.to_owned(), outcome: outcome.as_str() };
         self.reconcile_duration.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// The duration of one request of a runner to the hub. Both words are the hub's own.
+    pub fn hub_request(&self, route: &'static str, outcome: &'static str, took: Duration) {
+        self.hub_requests.get_or_create(&HubLabels { route, outcome }).observe(took.as_secs_f64());
     }
 
     /// An object of one of the watched kinds was skipped.
