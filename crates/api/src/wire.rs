@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    Digest,
     hooks::HookFailure,
     run::{Operation, PlanSummary},
     step::{StepName, StepStatus},
@@ -275,9 +276,9 @@ pub struct Progress {
     /// What the plan would do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSummary>,
-    /// The digest of the module's files, which the hub keeps.
+    /// The digest of the module's files, which the hub stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bundle: Option<String>,
+    pub bundle: Option<Digest>,
     /// Whether a client has attached.
     #[serde(default)]
     pub attached: bool,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Component, Path};
 
-use sha2::{Digest, Sha256};
+use knoll_api::Digest;
+use sha2::{Digest as _, Sha256};
 
 use crate::unpack::LARGEST_UNPACKED;
 
@@ -73,8 +74,8 @@ pub type Files = BTreeMap<String, File>;
 /// The packed files of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
-    /// `sha256:` and the hash of the archive before it was packed, so that another version of the packer gives the same.
-    pub digest: String,
+    /// The digest of the archive before it is packed, so that another version of the packer gives the same.
+    pub digest: Digest,
     /// The archive: tar, packed with zstd.
     pub bytes: Vec<u8>,
 }
@@ -116,7 +117,7 @@ pub fn pack(files: &Files) -> Result<Bundle, PackError> {
         let largest = largest.map(|(name, _)| name.clone()).unwrap_or_default();
         return Err(PackError::TooLarge { size: bytes.len(), largest });
     }
-    Ok(Bundle { digest: digest(&archive), bytes })
+    Ok(Bundle { digest: Digest::of(&archive), bytes })
 }
 
 /// Packs files that are texts, such as those of a Run's inline source.
@@ -127,36 +128,20 @@ pub fn pack_texts(files: &BTreeMap<String, String>) -> Result<Bundle, PackError>
     pack(&files.iter().map(|(name, text)| (name.clone(), File::new(text.as_bytes()))).collect())
 }
 
-/// `sha256:` and the hash of `content`.
-#[must_use]
-pub fn digest(content: &[u8]) -> String {
-    in_hex(&Sha256::digest(content))
-}
-
 /// The digest of a bundle's packed bytes.
 ///
 /// # Errors
 /// When they cannot be unpacked.
-pub fn digest_of(bytes: &[u8]) -> std::io::Result<String> {
+pub fn digest_of(bytes: &[u8]) -> io::Result<Digest> {
     let mut hash = Sha256::new();
     let mut plain = zstd::Decoder::with_buffer(bytes)?.take(LARGEST_UNPACKED);
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match plain.read(&mut buffer)? {
-            0 => return Ok(in_hex(&hash.finalize())),
+            0 => return Ok(Digest::from_hash(hash.finalize().into())),
             count => hash.update(&buffer[..count]),
         }
     }
-}
-
-/// A hash, as it is written.
-fn in_hex(hash: &[u8]) -> String {
-    let mut text = String::from("sha256:");
-    for byte in hash {
-        text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
-        text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
-    }
-    text
 }
 
 #[cfg(test)]
@@ -176,7 +161,7 @@ mod tests {
         assert_ne!(bundle.digest, pack(&files(&["main.tf"])).unwrap().digest);
         // It is written into objects that outlive this version: another one must not find another digest.
         let one = pack_texts(&BTreeMap::from([("main.tf".to_owned(), "locals {}\n".to_owned())])).unwrap();
-        assert_eq!(one.digest, "sha256:a22bde61370866bf704b11519b06e2749224d957b1363d64915b44d629149d66");
+        assert_eq!(one.digest.as_str(), "sha256:a22bde61370866bf704b11519b06e2749224d957b1363d64915b44d629149d66");
     }
 
     #[test]

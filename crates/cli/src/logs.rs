@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use futures::StreamExt;
 use knoll_api::Run;
 use knoll_api::step::StepName;
-use knoll_storage::logs::{self, Range};
+use knoll_storage::{LogError, LogRange};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
 
@@ -58,7 +58,7 @@ pub async fn run(args: LogsArgs, outer: &Connection) -> Result<ExitCode> {
 
 /// Prints the stored log as it grows, until the run has finished.
 async fn follow_log(session: &Session, first: Run, name: &str, step: Option<StepName>) -> Result<ExitCode> {
-    let (client, namespace) = (&session.cluster.client, session.namespace.as_str());
+    let namespace = session.namespace.as_str();
     let mut changes = Box::pin(watch_object(session.api::<Run>(), name).default_backoff());
     let mut run = first;
     // The offset of a step is known once the run has reached it.
@@ -70,14 +70,14 @@ async fn follow_log(session: &Session, first: Run, name: &str, step: Option<Step
             None => run = next(&mut changes, name).await?,
         }
     };
-    let mut pieces = Box::pin(logs::follow(client, namespace, name, from));
+    let mut pieces = Box::pin(session.storage().logs().follow(namespace, name, from));
     let mut printed = from;
     let mut out = std::io::stdout();
     loop {
-        let range = range(&run, step).unwrap_or(Range::WHOLE);
+        let range = range(&run, step).unwrap_or(LogRange::WHOLE);
         if is_over(&run) || range.to.is_some_and(|to| printed >= to) {
             // The log is complete when the run has finished; that of a step, when a later step has begun.
-            let rest = read(session, name, Range { from: printed, to: range.to }).await?;
+            let rest = read(session, name, LogRange { from: printed, to: range.to }).await?;
             return print(&rest);
         }
         tokio::select! {
@@ -97,9 +97,9 @@ async fn follow_log(session: &Session, first: Run, name: &str, step: Option<Step
 }
 
 /// Treats an interrupted read as empty, because the watch restarts by itself. A refused read stays an error.
-fn passing(error: logs::Error) -> Result<Vec<u8>, logs::Error> {
+fn passing(error: LogError) -> Result<Vec<u8>, LogError> {
     match &error {
-        logs::Error::Watch(watch) if !watch.to_string().contains("orbidden") => Ok(Vec::new()),
+        LogError::Watch(watch) if !watch.to_string().contains("orbidden") => Ok(Vec::new()),
         _ => Err(error),
     }
 }
@@ -118,18 +118,18 @@ where
     }
 }
 
-async fn read(session: &Session, name: &str, range: Range) -> Result<Vec<u8>> {
-    match logs::read(&session.cluster.client, &session.namespace, name, range).await {
-        Err(logs::Error::Api(error)) => Err(error)
+async fn read(session: &Session, name: &str, range: LogRange) -> Result<Vec<u8>> {
+    match session.storage().logs().read(&session.namespace, name, range).await {
+        Err(LogError::Api(error)) => Err(error)
             .explain(&session.cluster, &format!("cannot read the log of run `{name}`, which is stored in ConfigMaps")),
         result => Ok(result?),
     }
 }
 
-fn range(run: &Run, step: Option<StepName>) -> Option<Range> {
+fn range(run: &Run, step: Option<StepName>) -> Option<LogRange> {
     match step {
-        None => Some(Range::WHOLE),
-        Some(step) => Range::of_step(run, step),
+        None => Some(LogRange::WHOLE),
+        Some(step) => LogRange::of_step(run, step),
     }
 }
 

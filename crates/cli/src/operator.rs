@@ -139,7 +139,8 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
     let fetch = knoll_storage::FetchSettings { local: args.local_sources };
     let listen = args.hub_listen.unwrap_or_else(|| every_address(HUB_PORT));
     let observer = services::observer(&metrics);
-    let hub = Hub::start(client.clone(), namespace, listen, tls, fetch, observer, stop.clone()).await?;
+    let storage = knoll_storage::Storage::new(client.clone());
+    let hub = Hub::start(storage, namespace, listen, tls, fetch, observer, stop.clone()).await?;
     let metrics_listen = args.metrics_listen.unwrap_or_else(|| every_address(METRICS_PORT));
     let monitor = TcpListener::bind(metrics_listen).await.with_context(|| {
         format!(

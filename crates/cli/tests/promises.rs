@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use knoll_api::Run;
 use knoll_api::run::{RunPhase, RunStatus};
 use knoll_bundle::{File, Files};
-use knoll_storage::logs::Range;
+use knoll_storage::{LogRange, Storage};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
@@ -135,7 +135,7 @@ output "closed" {
 }
 
 async fn state(place: &Place, workspace: &str) -> Value {
-    let state = knoll_storage::states::pull(&place.client, &place.namespace, workspace, None).await.unwrap();
+    let state = Storage::new(place.client.clone()).states().read(&place.namespace, workspace).await.unwrap();
     serde_json::from_slice(&state.unwrap()).unwrap()
 }
 
@@ -197,10 +197,10 @@ async fn evil(place: &Place) -> String {
     header.set_cksum();
     archive.append(&header, &b""[..]).unwrap();
     let archive = archive.into_inner().unwrap();
-    let digest = knoll_bundle::digest(&archive);
+    let digest = knoll_api::Digest::of(&archive);
     let bundle = knoll_bundle::Bundle { digest: digest.clone(), bytes: zstd::encode_all(&archive[..], 1).unwrap() };
-    knoll_storage::bundles::store(&place.client, &place.namespace, &bundle).await.unwrap();
-    digest
+    Storage::new(place.client.clone()).bundles().store(&place.namespace, &bundle).await.unwrap();
+    digest.to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,14 +240,14 @@ async fn the_files_the_log_and_earlier_states_outlive_their_run() {
     // A second version; then the first one is pushed again through the queue.
     place.apply("two", &module("two")).await;
     place.succeeded("two").await;
-    let kept = knoll_storage::states::history(&place.client, &place.namespace, "w").await.unwrap();
+    let kept = Storage::new(place.client.clone()).states().history(&place.namespace, "w").await.unwrap();
     assert_eq!(kept.len(), 2);
     let mut back = Run::new("back", knoll_storage::states::rollback("w", kept[1].serial));
     place.api::<Run>().create(&PostParams::default(), &back).await.unwrap();
     let status = place.succeeded("back").await;
     assert_eq!(status.exit_code, Some(0));
     assert_eq!(place.idle("w").await.outputs["word"], json!("one"));
-    let kept = knoll_storage::states::history(&place.client, &place.namespace, "w").await.unwrap();
+    let kept = Storage::new(place.client.clone()).states().history(&place.namespace, "w").await.unwrap();
     assert_eq!((kept.len(), kept[0].run.as_str(), kept[0].lineage == kept[1].lineage), (3, "back", true));
 
     // A state of another lineage needs `--force`.
@@ -255,7 +255,7 @@ async fn the_files_the_log_and_earlier_states_outlive_their_run() {
     for (name, force, phase) in [("push", false, RunPhase::Failed), ("force", true, RunPhase::Succeeded)] {
         back = Run::new(name, knoll_storage::states::push("w", force));
         let run = place.api::<Run>().create(&PostParams::default(), &back).await.unwrap();
-        knoll_storage::states::hand_in(&place.client, &run, foreign.to_string().as_bytes()).await.unwrap();
+        Storage::new(place.client.clone()).uploads().put(&run, foreign.to_string().as_bytes()).await.unwrap();
         let status = place.ended(name).await;
         assert_eq!(status.phase, phase, "{name}: {:?}", reason(&status));
     }
@@ -286,7 +286,7 @@ async fn a_large_state_and_a_large_plan_work() {
         ("noise.txt".to_owned(), File::new(noise)),
     ]);
     let bundle = knoll_bundle::pack(&files).unwrap();
-    knoll_storage::bundles::store(&place.client, &place.namespace, &bundle).await.unwrap();
+    Storage::new(place.client.clone()).bundles().store(&place.namespace, &bundle).await.unwrap();
     let source = json!({"source": {"bundle": {"digest": bundle.digest}}, "approval": "Manual"});
     place.run("r", source.clone()).await;
     let waits = |status: &RunStatus| status.phase == RunPhase::Review || status.phase.is_finished();
@@ -298,9 +298,9 @@ async fn a_large_state_and_a_large_plan_work() {
     assert!(stored > size * 10 / 7, "the plan has {stored} bytes");
     place.approve("r", status.review_digest.as_deref().unwrap()).await;
     place.succeeded("r").await;
-    let pulled = knoll_storage::states::pull(&place.client, &place.namespace, "w", None).await.unwrap().unwrap().len();
+    let pulled = Storage::new(place.client.clone()).states().read(&place.namespace, "w").await.unwrap().unwrap().len();
     assert!(pulled > size * 10 / 7, "the state has {pulled} bytes");
-    let log = knoll_storage::logs::read(&place.client, &place.namespace, "r", Range::WHOLE).await.unwrap();
+    let log = Storage::new(place.client.clone()).logs().read(&place.namespace, "r", LogRange::WHOLE).await.unwrap();
     assert!(log.len() > size, "the log has {} bytes", log.len());
     place.run("again", source).await;
     let plan = place.succeeded("again").await.plan.unwrap();

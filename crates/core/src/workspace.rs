@@ -2,16 +2,11 @@
 
 pub mod queue;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
-    time::Duration,
-};
+use std::{collections::BTreeSet, convert::Infallible, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
-    names::{annotation, condition, reason},
+    names::{condition, reason},
     run::{Operation, Run, RunPhase, StepName},
     variables::Variables,
     workspace::{StateSummary, Workspace, WorkspacePhase, WorkspaceSpec, WorkspaceStatus},
@@ -44,23 +39,6 @@ pub struct Head {
     pub summary: StateSummary,
     /// The outputs that are not sensitive.
     pub outputs: Variables,
-}
-
-impl Head {
-    /// Reads what the head Secret of a state tells in its annotations; `None` when it holds no state yet.
-    #[must_use]
-    pub fn read(annotations: &BTreeMap<String, String>) -> Option<Self> {
-        let text = |key: &str| annotations.get(key).map(String::as_str);
-        let summary = StateSummary {
-            serial: text(annotation::SERIAL)?.parse().ok()?,
-            lineage: text(annotation::LINEAGE)?.to_owned(),
-            digest: text(annotation::DIGEST)?.to_owned(),
-            resources: text(annotation::RESOURCES).and_then(|count| count.parse().ok()).unwrap_or_default(),
-            updated_at: text(annotation::UPDATED_AT).and_then(|time| time.parse().ok()).map(MicroTime),
-        };
-        let outputs = text(annotation::OUTPUTS).and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
-        Some(Self { summary, outputs })
-    }
 }
 
 /// Decides the next status of a Workspace.

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use knoll_api::run::{Operation, Run};
 use knoll_api::workspace::Workspace;
-use knoll_bundle::Bundle;
-use knoll_storage::bundles::{StoreError, UNUSED_FOR, fetch, is_stored, store, store_again};
-use knoll_storage::{Origin, SourceError, Sources, message_of};
-use kube::{Client, ResourceExt};
+use knoll_api::{Digest, DigestError};
+use knoll_storage::{Bundle, BundleError, Bundles, Origin, SourceError, Sources, UNUSED_FOR, message_of};
+use kube::ResourceExt;
 
 use crate::session::Session;
 
@@ -21,7 +20,9 @@ pub enum Error {
     Source(SourceError),
     /// The bundle cannot be used.
     #[error(transparent)]
-    Store(StoreError),
+    Store(BundleError),
+    #[error(transparent)]
+    Digest(#[from] DigestError),
     /// Nothing says which files to run.
     #[error("the run has no source, and nothing was applied in its Workspace yet; give it a source")]
     NoSource,
@@ -39,70 +40,70 @@ impl From<SourceError> for Error {
     }
 }
 
-impl From<StoreError> for Error {
-    fn from(error: StoreError) -> Self {
+impl From<BundleError> for Error {
+    fn from(error: BundleError) -> Self {
         match error {
-            StoreError::Api(error) => Error::Api(error),
+            BundleError::Api(error) => Error::Api(error),
             error => Error::Store(error),
         }
     }
 }
 
 /// The packed files of a run, or nothing for a run that can do without. Files that nobody has kept yet are stored while
-/// the run goes on; [`kept`] waits for that. `used` says whether another run has files of a digest, `marked` when they
+/// the run goes on; [`is_kept`] waits for that. `used` says whether another run has files of a digest, `marked` when they
 /// were stored or marked as used.
 ///
 /// # Errors
 /// When its source is not there or cannot be used.
 pub async fn of(
-    client: &Client,
+    bundles: &Bundles,
     session: &Session,
     run: &Run,
     workspace: &Workspace,
     sources: &Sources,
-    used: impl Fn(&str) -> bool,
+    used: impl Fn(&Digest) -> bool,
     marked: &Arc<Marked>,
 ) -> Result<Option<Vec<u8>>, Error> {
     let namespace = run.namespace().unwrap_or_default();
     let pinned = run.status.as_ref().and_then(|status| status.bundle.as_deref());
     let digest = match (pinned, &run.spec.source) {
         // An earlier pod had these files, or a person has approved them.
-        (Some(digest), _) => digest.to_owned(),
+        (Some(digest), _) => digest.parse()?,
         (None, Some(source)) => match sources.resolve(&namespace, source, None).await? {
             Origin::Stored(digest) => digest,
             Origin::Files { bundle, .. } => {
                 let bytes = bundle.bytes.clone();
                 let used = used(&bundle.digest);
-                let (client, marked) = (client.clone(), marked.clone());
-                *session.storing.lock().await = Some(tokio::spawn(keep(client, namespace, bundle, used, marked)));
+                let (bundles, marked) = (bundles.clone(), marked.clone());
+                *session.storing.lock().await = Some(tokio::spawn(keep(bundles, namespace, bundle, used, marked)));
                 return Ok(Some(bytes));
             }
         },
         (None, None) => match workspace.status.as_ref().and_then(|status| status.bundle.as_deref()) {
-            Some(digest) => digest.to_owned(),
+            Some(digest) => digest.parse()?,
             // A command such as `state list` needs no files.
             None if run.spec.operation == Operation::Command => return Ok(None),
             None => return Err(Error::NoSource),
         },
     };
-    Ok(Some(fetch(client, &namespace, &digest).await?))
+    Ok(Some(bundles.fetch(&namespace, &digest).await?))
 }
 
 async fn keep(
-    client: Client,
+    bundles: Bundles,
     namespace: String,
     bundle: Bundle,
     used: bool,
     marked: Arc<Marked>,
-) -> Result<(), StoreError> {
+) -> Result<(), BundleError> {
     let key = (namespace, bundle.digest.clone());
     // The mark alone could be one of an earlier namespace of that name.
     if used && marked.lately(&key) {
         return Ok(());
     }
     match used {
-        true => store_again(&client, &key.0, &bundle).await?,
-        false => store(&client, &key.0, &bundle).await?,
+        true => bundles.store_again(&key.0, &bundle).await?,
+        false => bundles.store(&key.0, &bundle).await?,
     }
     marked.note(key);
     Ok(())
@@ -110,23 +111,23 @@ async fn keep(
 
 /// When this replica has stored a bundle, or marked it as used: by namespace and digest.
 #[derive(Default)]
-pub struct Marked(Mutex<HashMap<(String, String), Instant>>);
+pub struct Marked(Mutex<HashMap<(String, Digest), Instant>>);
 
 /// How long a mark is as good as a new one. It is far from making a bundle one that nobody has used for long.
 const LATELY: Duration = Duration::from_secs(UNUSED_FOR.as_secs() / 6);
 
 impl Marked {
-    fn lately(&self, key: &(String, String)) -> bool {
+    fn lately(&self, key: &(String, Digest)) -> bool {
         self.lock().get(key).is_some_and(|at| at.elapsed() < LATELY)
     }
 
-    fn note(&self, key: (String, String)) {
+    fn note(&self, key: (String, Digest)) {
         let mut marks = self.lock();
         marks.retain(|_, at| at.elapsed() < LATELY);
         marks.insert(key, Instant::now());
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Instant>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, Digest), Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,11 +136,11 @@ impl Marked {
 ///
 /// # Errors
 /// When the API fails, so that it may be asked again.
-pub async fn kept(
-    client: &Client,
+pub async fn is_kept(
+    bundles: &Bundles,
     session: &Session,
     run: &Run,
-    digest: &str,
+    digest: &Digest,
     sources: &Sources,
 ) -> Result<bool, Error> {
     let namespace = run.namespace().unwrap_or_default();
@@ -157,12 +158,12 @@ pub async fn kept(
         return Ok(true);
     }
     // Another replica packed them, or they could not be stored at first.
-    if is_stored(client, &namespace, digest).await? {
+    if bundles.is_stored(&namespace, digest).await? {
         return Ok(true);
     }
     match sources.resolve(&namespace, source, None).await {
-        Ok(Origin::Files { bundle, .. }) if bundle.digest == digest => {
-            store(client, &namespace, &bundle).await?;
+        Ok(Origin::Files { bundle, .. }) if bundle.digest == *digest => {
+            bundles.store(&namespace, &bundle).await?;
             Ok(true)
         }
         Ok(_) => Ok(false),

@@ -4,9 +4,8 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use knoll_api::wire::{ErrorBody, LogOffset};
-use serde_json::json;
-
 use knoll_storage::{Error as StorageError, VariablesError, message_of};
+use serde_json::json;
 
 use crate::bundle;
 
@@ -50,12 +49,12 @@ impl Error {
             Error::NotYet(_) | Error::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
             Error::Storage(error) => match error {
                 StorageError::Superseded | StorageError::Busy | StorageError::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
-                StorageError::Conflict(_)
+                StorageError::Refused(_)
                 | StorageError::Offset { .. }
-                | StorageError::Chunks(_)
+                | StorageError::Blob(_)
                 | StorageError::Damaged(_)
                 | StorageError::Head(_) => StatusCode::CONFLICT,
-                StorageError::NoState(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                StorageError::NoState(_) | StorageError::NotKept { .. } => StatusCode::UNPROCESSABLE_ENTITY,
                 StorageError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
             },
             Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,

@@ -8,8 +8,8 @@ use knoll_api::wire::{Job, JobHook, PROTOCOL, Stage};
 use knoll_api::workspace::{StateKind, Workspace};
 use knoll_core::run::is_cancelled;
 use knoll_core::steps;
-use knoll_storage::{Lookup, Owner, Store};
-use kube::{Client, ResourceExt};
+use knoll_storage::{Lookup, Owner, States, Storage};
+use kube::ResourceExt;
 
 use crate::error::Error;
 
@@ -18,15 +18,15 @@ use crate::error::Error;
 /// # Errors
 /// When something that the run refers to is not there.
 pub async fn of(
-    client: &Client,
-    store: &Store,
+    storage: &Storage,
+    states: &States,
     run: &Run,
     workspace: &Workspace,
     writer: Option<&str>,
     log_offset: u64,
 ) -> Result<Job, Error> {
     let namespace = run.namespace().unwrap_or_default();
-    let mut lookup = Lookup::new(client, store, &namespace);
+    let mut lookup = Lookup::new(storage, &namespace);
     let owner = Owner::from(workspace);
     let writer = writer.filter(|_| workspace.spec.state == StateKind::Managed);
     // What does not depend on each other is asked for at the same time.
@@ -40,7 +40,7 @@ pub async fn of(
             }
             Ok::<_, Error>((resolved, stage, hooks, masked))
         },
-        store.open(&namespace, &owner, writer),
+        states.open(&namespace, &owner, writer),
     );
     let (resolved, stage, hooks, masked) = resolved?;
     let status = status(run);

@@ -13,14 +13,15 @@ use http::request::Parts;
 use http::{StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use knoll_api::names::{content, plan_secret, reason, secret_type, upload_secret};
+use knoll_api::Digest;
+use knoll_api::names::reason;
 use knoll_api::run::{Run, RunPhase};
 use knoll_api::wire::{ErrorBody, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::Workspace;
 use knoll_core::queue::{Lane, lane};
 use knoll_core::{pod_outcome, run::is_cancelled};
-use knoll_storage::content::{self as contents, Label};
-use knoll_storage::{Error as StorageError, Owner, Sources, Store, states};
+use knoll_storage::states::may_force;
+use knoll_storage::{Error as StorageError, Owner, Sources, States, Storage};
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Deserialize;
@@ -29,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::{Caller, Tokens};
 use crate::cache::Cache;
 use crate::error::Error;
-use crate::session::{Session, Sessions, has_said_its_last_word};
+use crate::session::{Session, Sessions, has_ended_for_its_pod};
 use crate::trace::{self, Observer};
 use crate::{bundle, job, progress};
 
@@ -52,8 +53,8 @@ pub struct Shared {
     pub tokens: Tokens,
     /// The pods that are at work.
     pub sessions: Sessions,
-    /// The states.
-    pub store: Store,
+    pub storage: Storage,
+    pub states: States,
     /// All Runs.
     pub runs: Arc<Cache<Run>>,
     /// All Workspaces.
@@ -146,7 +147,7 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
     // Only a second pod finds a log of an earlier one.
     let second = runner.run.status.as_ref().is_some_and(|status| !status.steps.is_empty());
     let log_offset = if second { runner.session.log.offset().await? } else { 0 };
-    match job::of(&shared.client, &shared.store, &runner.run, &workspace, runner.writer(), log_offset).await {
+    match job::of(&shared.storage, &shared.states, &runner.run, &workspace, runner.writer(), log_offset).await {
         Ok(job) => Ok(Json(job)),
         Err(Error::Invalid(message)) => {
             progress::fail(&shared.client, &runner.session, &runner.run, reason::VARIABLES_FAILED, &message).await?;
@@ -159,14 +160,14 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
 async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let workspace = runner.workspace(&shared).await?;
     let namespace = runner.session.caller.namespace.as_str();
-    let used = |digest: &str| {
+    let used = |digest: &Digest| {
         shared.runs.any(|run| {
             run.metadata.namespace.as_deref() == Some(namespace)
-                && run.status.as_ref().is_some_and(|status| status.bundle.as_deref() == Some(digest))
+                && run.status.as_ref().is_some_and(|status| status.bundle.as_deref() == Some(digest.as_str()))
         })
     };
-    let (client, marked) = (&shared.client, &shared.marked);
-    let bundle = bundle::of(client, &runner.session, &runner.run, &workspace, &shared.sources, used, marked).await?;
+    let (bundles, marked) = (shared.storage.bundles(), &shared.marked);
+    let bundle = bundle::of(&bundles, &runner.session, &runner.run, &workspace, &shared.sources, used, marked).await?;
     Ok(match bundle {
         Some(bundle) => ([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
@@ -175,8 +176,8 @@ async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result
 
 async fn get_state(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let Session { caller, workspace, .. } = &*runner.session;
-    let replace = states::may_force(&runner.run.spec);
-    Ok(content_or_nothing(shared.store.state(&caller.namespace, workspace, replace).await?))
+    let replace = may_force(&runner.run.spec);
+    Ok(content_or_nothing(shared.states.opened(&caller.namespace, workspace, replace).await?))
 }
 
 async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
@@ -188,11 +189,11 @@ async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, content: B
     };
     let owner = Owner::from(&*runner.workspace(&shared).await?);
     let Session { caller, run, .. } = &*runner.session;
-    let force = states::may_force(&runner.run.spec);
+    let force = may_force(&runner.run.spec);
     for _ in 0..CLAIMS {
-        let claim = shared.store.claim(&caller.namespace, &owner, pod).await?;
+        let claim = shared.states.claim(&caller.namespace, &owner, pod).await?;
         shared.sessions.writer(&runner.session, &claim).await?;
-        match shared.store.put_state(&caller.namespace, &owner, &claim, run, content.clone(), force).await {
+        match shared.states.put(&caller.namespace, &owner, &claim, run, content.clone(), force).await {
             // By the same pod at another replica, or by one that is fenced off: whoever is in the right claims it back.
             Err(StorageError::Superseded) => {}
             stored => return Ok(stored.map(|_| StatusCode::NO_CONTENT)?),
@@ -206,25 +207,18 @@ async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, content: By
         return Err(Error::Invalid("a dependency lock file is text of at most 256 KiB".to_owned()));
     }
     let owner = Owner::from(&*runner.workspace(&shared).await?);
-    shared.store.put_lock(&runner.session.caller.namespace, &owner, &content).await?;
+    shared.states.put_lock(&runner.session.caller.namespace, &owner, &content).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
-    let Session { caller, run, workspace, .. } = &*runner.session;
-    let label = Label {
-        name: plan_secret(run),
-        type_: secret_type::CONTENT,
-        labels: contents::labels(content::PLAN, run, workspace),
-        owner: runner.run_reference()?,
-    };
-    contents::put(&shared.client, &caller.namespace, &label, &content).await?;
+    shared.storage.plans().put(&runner.run, &content).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn get_plan(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let Session { caller, run, .. } = &*runner.session;
-    Ok(content_or_nothing(contents::get(&shared.client, &caller.namespace, &plan_secret(run)).await?))
+    Ok(content_or_nothing(shared.storage.plans().get(&caller.namespace, run).await?))
 }
 
 #[derive(Deserialize)]
@@ -238,8 +232,8 @@ async fn get_history(
     Query(Serial { serial }): Query<Serial>,
 ) -> Result<Bytes, Error> {
     let Session { caller, workspace, .. } = &*runner.session;
-    states::version(&shared.store, &caller.namespace, workspace, serial).await.map_err(|error| match error {
-        states::Error::Api(error) => Error::Api(error),
+    shared.states.version(&caller.namespace, workspace, serial).await.map_err(|error| match error {
+        StorageError::Api(error) => Error::Api(error),
         error => Error::Invalid(error.to_string()),
     })
 }
@@ -247,7 +241,7 @@ async fn get_history(
 /// The state that was handed in for the run; the client does so right after it has created the Run.
 async fn get_upload(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Bytes, Error> {
     let Session { caller, run, .. } = &*runner.session;
-    if let Some(content) = contents::get(&shared.client, &caller.namespace, &upload_secret(run)).await? {
+    if let Some(content) = shared.storage.uploads().get(&caller.namespace, run).await? {
         return Ok(content);
     }
     let missing = "no state was handed in for this run; push it again with `knoll state push`".to_owned();
@@ -302,36 +296,36 @@ async fn put_progress(
 ) -> Result<Json<ProgressReply>, Error> {
     let mut report: Progress = serde_json::from_slice(&content)
         .map_err(|error| Error::Invalid(format!("this is no report of a runner: {error}")))?;
-    if has_said_its_last_word(&runner.run) {
+    if has_ended_for_its_pod(&runner.run) {
         return match report.exit {
             Some(_) => Ok(Json(ProgressReply { cancel: false })),
             None => Err(Error::Fenced(format!("the run `{}` has ended", runner.session.run))),
         };
     }
     if let Some(digest) = &report.bundle
-        && !bundle::kept(&shared.client, &runner.session, &runner.run, digest, &shared.sources).await?
+        && !bundle::is_kept(&shared.storage.bundles(), &runner.session, &runner.run, digest, &shared.sources).await?
     {
         tracing::warn!(run = runner.session.run, "the files of a run are not kept: its source has changed meanwhile");
         report.bundle = None;
     }
     if let Some(exit) = report.exit.as_mut().filter(|exit| exit.reason.as_deref() == Some(reason::POD_DELETED)) {
-        name_the_stop(&shared.client, &runner.session.caller, exit).await?;
+        explain_stop(&shared.client, &runner.session.caller, exit).await?;
     }
     let asked = Instant::now();
     if let Some(written) = progress::write(&shared.client, &runner.session, &runner.run, &report).await? {
-        // The API has just said whose run it is: the state that follows needs no other look.
+        // The API's answer confirms the pod as that of the run, so the state that follows needs no other request.
         runner.session.confirm(&written, asked);
     }
     if report.exit.is_some() {
         let Session { caller, workspace, .. } = &*runner.session;
-        shared.store.close(&caller.namespace, workspace, &caller.uid).await;
+        shared.states.close(&caller.namespace, workspace, &caller.uid).await;
         shared.sessions.end(&runner.session);
     }
     Ok(Json(ProgressReply { cancel: is_cancelled(&runner.run) }))
 }
 
-/// A runner that was told to stop does not know why; its pod does.
-async fn name_the_stop(client: &Client, caller: &Caller, exit: &mut Exit) -> Result<(), Error> {
+/// Puts the reason why a runner was stopped into its report: the pod knows it, the runner does not.
+async fn explain_stop(client: &Client, caller: &Caller, exit: &mut Exit) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &caller.namespace);
     let pod = api.get_opt(&caller.pod).await?.filter(|pod| pod.metadata.uid.as_deref() == Some(caller.uid.as_str()));
     let Some(pod) = pod else {

@@ -8,8 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use knoll_storage::{FetchSettings, Sources, Store, sweep_until};
-use kube::Client;
+use knoll_storage::{FetchSettings, Storage, sweep_until};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -66,7 +65,7 @@ impl Hub {
     /// # Errors
     /// When it cannot listen.
     pub async fn start(
-        client: Client,
+        storage: Storage,
         namespace: Option<&str>,
         listen: SocketAddr,
         tls: Tls,
@@ -78,20 +77,22 @@ impl Hub {
         let refused = |source| StartError::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(refused)?;
         let addr = listener.local_addr().map_err(refused)?;
+        let client = storage.client().clone();
         let runs = Arc::new(Cache::start(&client, namespace, &shutdown));
         let shared = Arc::new(Shared {
             tokens: Tokens::new(client.clone()),
-            sessions: Sessions::new(client.clone(), Arc::clone(&runs)),
-            store: Store::new(client.clone()),
+            sessions: Sessions::new(storage.clone(), Arc::clone(&runs)),
+            states: storage.states(),
             workspaces: Cache::start(&client, namespace, &shutdown),
             runs,
-            sources: Sources::new(client.clone(), fetch),
+            sources: storage.sources(fetch),
+            storage: storage.clone(),
             client,
             marked: Arc::default(),
             observer,
             shutdown: shutdown.clone(),
         });
-        tokio::spawn(sweep_until(shared.client.clone(), shutdown.clone()));
+        tokio::spawn(sweep_until(storage, shutdown.clone()));
         let (answers, ready) = watch::channel(false);
         let done = tokio::spawn(serve(listener, TlsAcceptor::from(config), shared, answers, shutdown));
         Ok(Running { addr, ca_pem: tls.ca_pem().to_owned(), ready, done })

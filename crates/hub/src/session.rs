@@ -8,10 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use knoll_api::run::{Run, RunPhase};
-use knoll_storage::Claim;
-use knoll_storage::bundles::StoreError;
-use knoll_storage::logs::LogWriter;
-use kube::{Api, Client, ResourceExt};
+use knoll_storage::{BundleError, Claim, LogWriter, Storage};
+use kube::{Api, ResourceExt};
 use tokio::task::JoinHandle;
 
 use crate::auth::Caller;
@@ -33,15 +31,15 @@ pub struct Session {
     /// Its reports.
     pub reports: tokio::sync::Mutex<Reports>,
     /// Stores the files of its run, while they are not yet in the cluster.
-    pub storing: tokio::sync::Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
+    pub storing: tokio::sync::Mutex<Option<JoinHandle<Result<(), BundleError>>>>,
     /// Its log.
     pub log: LogWriter,
-    /// When the API was last asked, of those times when it said that the run is this pod's and goes on.
+    /// When the last request to the API was sent that confirmed the run as this pod's and unfinished.
     confirmed: Mutex<Option<Instant>>,
 }
 
 impl Session {
-    /// Takes the API's word, given after `asked`, that the run is this pod's and goes on.
+    /// Notes that the API has confirmed the run as this pod's and unfinished, in answer to a request sent at `asked`.
     pub fn confirm(&self, run: &Run, asked: Instant) {
         if is_pod_of(run, &self.caller.uid) && !is_over(run) {
             *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
@@ -51,15 +49,15 @@ impl Session {
 
 /// The sessions of this replica, by pod UID.
 pub struct Sessions {
-    client: Client,
+    storage: Storage,
     runs: Arc<Cache<Run>>,
     known: Mutex<HashMap<String, Arc<Session>>>,
 }
 
 impl Sessions {
     /// None yet.
-    pub fn new(client: Client, runs: Arc<Cache<Run>>) -> Self {
-        Sessions { client, runs, known: Mutex::default() }
+    pub fn new(storage: Storage, runs: Arc<Cache<Run>>) -> Self {
+        Sessions { storage, runs, known: Mutex::default() }
     }
 
     /// The session of `caller` and its Run as it was last seen, while that goes on.
@@ -68,7 +66,7 @@ impl Sessions {
     /// When the pod is not, or no longer, the one of a Run.
     pub async fn of(&self, caller: Caller) -> Result<(Arc<Session>, Arc<Run>), Error> {
         let (session, run) = self.last_of(caller).await?;
-        if has_said_its_last_word(&run) {
+        if has_ended_for_its_pod(&run) {
             return Err(Error::Fenced(format!(
                 "the run `{}` has ended, so its pod can change nothing",
                 run.name_any()
@@ -101,9 +99,9 @@ impl Sessions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.caller.uid);
     }
 
-    /// Makes sure that the pod may change the state that it has claimed: by the API's own word, given after that claim.
-    /// The next run begins when this one is over, and claims the state after that; so whoever went on after its claim
-    /// was the only one until then, and from then on its claim does not hold any more.
+    /// Checks that the pod may change the state that it has claimed. A claim is valid once a later read of the Run shows
+    /// it unfinished: the next run begins when this one is over and claims the state after that, so this pod was the only
+    /// writer until then, and its claim is superseded from then on.
     ///
     /// # Errors
     /// When it may not.
@@ -113,7 +111,7 @@ impl Sessions {
             return Ok(());
         }
         let asked = Instant::now();
-        let api: Api<Run> = Api::namespaced(self.client.clone(), &session.caller.namespace);
+        let api: Api<Run> = Api::namespaced(self.storage.client().clone(), &session.caller.namespace);
         let fresh = api.get_opt(&session.run).await?;
         match fresh.filter(|run| is_pod_of(run, &session.caller.uid) && !is_over(run)) {
             None => Err(fenced(&session.caller)),
@@ -137,7 +135,7 @@ impl Sessions {
             workspace: run.spec.workspace.clone(),
             reports: tokio::sync::Mutex::default(),
             storing: tokio::sync::Mutex::default(),
-            log: LogWriter::new(self.client.clone(), &caller.namespace, &run.name_any(), &run.spec.workspace),
+            log: self.storage.logs().writer(&caller.namespace, &run.name_any(), &run.spec.workspace),
             confirmed: Mutex::default(),
             caller,
         };
@@ -168,7 +166,7 @@ fn is_pod_of(run: &Run, uid: &str) -> bool {
 }
 
 /// Whether nothing follows from the pod that the Run has now.
-pub fn has_said_its_last_word(run: &Run) -> bool {
+pub fn has_ended_for_its_pod(run: &Run) -> bool {
     run.status.as_ref().is_some_and(|status| status.phase.is_finished() || status.phase == RunPhase::Review)
 }
 
@@ -186,7 +184,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use knoll_embedded::Cluster;
-    use knoll_storage::{Owner, Store};
+    use knoll_storage::Owner;
     use kube::CustomResourceExt;
     use kube::api::{Patch, PatchParams, PostParams};
     use kube::runtime::{conditions::is_crd_established, wait::await_condition};
@@ -215,10 +213,10 @@ mod tests {
 
         let stopped = CancellationToken::new();
         stopped.cancel();
-        let sessions = Sessions::new(client.clone(), Arc::new(Cache::start(&client, None, &stopped)));
+        let sessions = Sessions::new(Storage::new(client.clone()), Arc::new(Cache::start(&client, None, &stopped)));
         let caller = Caller { namespace: "default".into(), pod: "r".into(), uid: "uid".into() };
         let session = sessions.begin(caller, &run);
-        let store = Store::new(client.clone());
+        let store = Storage::new(client.clone()).states();
         let owner = Owner { workspace: "w".to_owned(), reference: None, keep: 1 };
         let claim = store.claim("default", &owner, "uid").await.unwrap();
         sessions.writer(&session, &claim).await.unwrap();

@@ -16,6 +16,7 @@ use knoll_api::{
     run::RunStatus,
 };
 use knoll_core::{events::Standing, pod::Platform, workspace::Head};
+use knoll_storage::{Storage, states};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::PartialObjectMeta,
@@ -37,6 +38,8 @@ use crate::{
 pub struct Context {
     /// The way to the API.
     pub client: Client,
+    /// The way to what Knoll keeps in the API.
+    pub storage: Storage,
     /// What every pod is given.
     pub platform: Platform,
     /// The caches.
@@ -169,7 +172,7 @@ impl Caches {
     #[must_use]
     pub fn state(&self, namespace: &str, workspace: &str) -> Option<Head> {
         let secret = self.heads.named(namespace, &names::state_secret(workspace));
-        secret.and_then(|secret| Head::read(secret.annotations()))
+        secret.and_then(|secret| states::summary(secret.annotations()))
     }
 }
 
@@ -189,9 +192,11 @@ impl Context {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts { client, platform, fetch, caches, ask, events, metrics } = parts;
-        let sources = Sources::new(knoll_storage::Sources::new(client.clone(), fetch));
+        let storage = Storage::new(client.clone());
+        let sources = Sources::new(storage.sources(fetch));
         Self {
             client,
+            storage,
             platform,
             caches,
             runs: Written::default(),

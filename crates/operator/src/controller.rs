@@ -45,6 +45,8 @@ pub enum Error {
     /// A status could not be written as JSON.
     #[error("a status could not be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("the files or the variables of a Stack cannot be stored: {0}")]
+    Store(String),
     /// A state could not be read.
     #[error("the outputs of a Stack cannot be read: {0}")]
     State(String),

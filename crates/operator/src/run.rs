@@ -16,10 +16,7 @@ use knoll_core::{
     run::{self, RunAction, RunDecision, RunFacts, RunOutcome},
     steps::Stage,
 };
-use knoll_storage::{
-    Origin, SourceError,
-    bundles::{self, StoreError},
-};
+use knoll_storage::{BundleError, Origin, SourceError};
 use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
@@ -163,9 +160,9 @@ async fn store_source(context: &Context, run: &Subject<Run>, source: &Source) ->
             return Ok(RunOutcome::SourceUnusable(format!("The run's source cannot be used: {error}")));
         }
     };
-    match bundles::store(&context.client, run.namespace(), &bundle).await {
-        Ok(()) => Ok(RunOutcome::SourceStored(Some(bundle.digest))),
-        Err(StoreError::Api(error)) => Err(failed(error)),
+    match context.storage.bundles().store(run.namespace(), &bundle).await {
+        Ok(()) => Ok(RunOutcome::SourceStored(Some(bundle.digest.into()))),
+        Err(BundleError::Api(error)) => Err(failed(error)),
         Err(error) => Ok(RunOutcome::SourceUnusable(format!("The files of the run cannot be stored: {error}"))),
     }
 }

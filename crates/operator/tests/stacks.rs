@@ -324,7 +324,11 @@ async fn a_failed_revision_is_rolled_back_and_an_orphan_leaves_everything() {
 /// What Knoll has kept of the files of a Run.
 async fn module(world: &World, run: &Run) -> String {
     let digest = &run.spec.source.as_ref().unwrap().bundle.as_ref().unwrap().digest;
-    let bytes = knoll_storage::bundles::fetch(&world.client, "default", digest).await.unwrap();
+    let bytes = knoll_storage::Storage::new(world.client.clone())
+        .bundles()
+        .fetch("default", &digest.parse().unwrap())
+        .await
+        .unwrap();
     let folder = tempfile::tempdir().unwrap();
     knoll_bundle::unpack(&bytes, folder.path(), |_| true).unwrap();
     std::fs::read_to_string(folder.path().join("main.tf")).unwrap()

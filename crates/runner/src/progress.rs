@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use knoll_api::Digest;
 use knoll_api::run::PlanSummary;
 use knoll_api::step::{StepName, StepState, StepStatus};
 use knoll_api::wire::{Exit, Progress, ProgressReply, path};
@@ -78,7 +79,7 @@ impl Reporter {
     }
 
     /// Records the digest of the module's bundle.
-    pub fn bundled(&self, digest: String) {
+    pub fn bundled(&self, digest: Digest) {
         self.note(|now| now.bundle = Some(digest));
     }
 

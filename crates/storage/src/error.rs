@@ -1,7 +1,9 @@
 //! Why stored content cannot be read or written.
 
-use crate::states::{FileError, HeadError};
-use crate::{chunks, message_of};
+use crate::blob::BlobError;
+use crate::message_of;
+use crate::seal::SealError;
+use crate::states::{FileError, HeadError, Refusal};
 
 /// Why stored content cannot be read or written. The message never holds a secret value.
 #[derive(Debug, thiserror::Error)]
@@ -9,9 +11,9 @@ pub enum Error {
     /// Another pod has claimed the state since the claim of this write was made.
     #[error("another pod has claimed the state")]
     Superseded,
-    /// The content does not follow on what is stored.
-    #[error("{0}")]
-    Conflict(String),
+    /// The state does not follow on the stored one.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// A piece of the log does not follow on what is stored.
     #[error("the log has {has} bytes, so the next piece begins there")]
     Offset {
@@ -21,24 +23,44 @@ pub enum Error {
     /// Other writers were faster each time.
     #[error("the state's Secret changes too often")]
     Busy,
+    /// The Workspace does not keep a version of that serial.
+    #[error("the Workspace `{workspace}` keeps no state of serial {serial}; it has {}", serials(.kept))]
+    NotKept {
+        workspace: String,
+        serial: u64,
+        /// The serials that are kept, the newest first.
+        kept: Vec<u64>,
+    },
     /// The content is no terraform state.
     #[error(transparent)]
     NoState(#[from] FileError),
-    /// The Kubernetes API failed.
     #[error("the Kubernetes API failed: {}", message_of(.0))]
     Api(#[from] kube::Error),
     /// Stored content is not what was stored.
     #[error(transparent)]
-    Chunks(#[from] chunks::Error),
+    Blob(#[from] BlobError),
     /// The state of a Workspace is not what was stored.
     #[error(
         "the state is damaged: {0}; `knoll state history` lists the earlier ones, `knoll state rollback SERIAL` makes one of them the state"
     )]
     Damaged(Box<Error>),
-    /// A head cannot be read.
+    /// The head of a state cannot be read.
     #[error(transparent)]
     Head(#[from] HeadError),
-    /// The process ran out of memory or was shut down meanwhile.
+    /// A defect, or the end of this process.
     #[error("the storage failed: {0}")]
     Internal(String),
+}
+
+fn serials(kept: &[u64]) -> String {
+    match kept {
+        [] => "none yet".to_owned(),
+        kept => kept.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+impl From<SealError> for Error {
+    fn from(error: SealError) -> Self {
+        Error::Blob(error.into())
+    }
 }

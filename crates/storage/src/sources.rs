@@ -2,35 +2,32 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knoll_api::source::{ConfigMapSource, LocalRef, Source, SourceKind};
+use knoll_api::{Digest, DigestError};
 use knoll_bundle::{Bundle, File, Files, PackError, pack, pack_texts};
 use knoll_fetch::{Credentials, Settings};
-use kube::{Api, Client};
+use kube::Api;
 
-use crate::bundles::{self, StoreError};
-use crate::message_of;
+use crate::bundles::BundleError;
+use crate::{Storage, message_of};
 
 /// Why a source gives no bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The ConfigMap is not there.
     #[error("the ConfigMap `{0}` that holds the module is not there; create it, or correct the source")]
     NoConfigMap(String),
-    /// The Secret with the credentials is not there.
     #[error("the Secret `{0}` with the credentials of the source is not there; create it, or correct `secretRef`")]
     NoSecret(String),
-    /// No source is given.
     #[error("the source names no files; set one of `inline`, `configMap` or `bundle`")]
     Nothing,
-    /// The files cannot be packed.
     #[error(transparent)]
     Pack(#[from] PackError),
     /// A git repository or an archive cannot be fetched.
     #[error(transparent)]
     Fetch(#[from] knoll_fetch::Error),
-    /// The bundle cannot be stored.
     #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The API failed.
+    Digest(#[from] DigestError),
+    #[error(transparent)]
+    Store(#[from] BundleError),
     #[error("the Kubernetes API failed: {}", message_of(.0))]
     Api(#[from] kube::Error),
 }
@@ -46,13 +43,13 @@ pub enum Origin {
         revision: Option<String>,
     },
     /// A bundle that is stored, by its digest.
-    Stored(String),
+    Stored(Digest),
 }
 
 impl Origin {
     /// The digest of the files.
     #[must_use]
-    pub fn digest(&self) -> &str {
+    pub fn digest(&self) -> &Digest {
         match self {
             Origin::Files { bundle, .. } => &bundle.digest,
             Origin::Stored(digest) => digest,
@@ -66,7 +63,7 @@ pub struct Earlier<'a> {
     /// The commit, or the digest of the archive.
     pub revision: &'a str,
     /// The digest of the bundle that was made of it.
-    pub bundle: &'a str,
+    pub bundle: &'a Digest,
     /// Whether the caller knows that the bundle is stored. Otherwise the API is asked.
     pub is_stored: bool,
 }
@@ -74,15 +71,13 @@ pub struct Earlier<'a> {
 /// Resolves sources with the rights of its client.
 #[derive(Clone)]
 pub struct Sources {
-    client: Client,
+    storage: Storage,
     settings: Settings,
 }
 
 impl Sources {
-    /// Sources as this client sees them; `settings` says what may be fetched from outside of the cluster.
-    #[must_use]
-    pub fn new(client: Client, settings: Settings) -> Self {
-        Self { client, settings }
+    pub(crate) fn new(storage: Storage, settings: Settings) -> Self {
+        Self { storage, settings }
     }
 
     /// The files that `source` stands for: those of a ConfigMap, of the source itself, of a stored bundle, or fetched from
@@ -101,7 +96,7 @@ impl Sources {
         let (bundle, revision) = match source.kind() {
             Some(SourceKind::Inline(files)) => (pack_texts(files)?, None),
             Some(SourceKind::ConfigMap(source)) => (pack(&self.config_map(namespace, source).await?)?, None),
-            Some(SourceKind::Bundle(bundle)) => return Ok(Origin::Stored(bundle.digest.clone())),
+            Some(SourceKind::Bundle(bundle)) => return Ok(Origin::Stored(bundle.digest.parse()?)),
             Some(SourceKind::Git(source)) => {
                 let credentials = self.credentials(namespace, source.secret_ref.as_ref()).await?;
                 let commit = knoll_fetch::newest(source, &credentials, settings).await?;
@@ -131,12 +126,12 @@ impl Sources {
         revision: &str,
     ) -> Result<Option<Origin>, SourceError> {
         let Some(earlier) = earlier.filter(|earlier| earlier.revision == revision) else { return Ok(None) };
-        let stored = earlier.is_stored || bundles::is_stored(&self.client, namespace, earlier.bundle).await?;
-        Ok(stored.then(|| Origin::Stored(earlier.bundle.to_owned())))
+        let stored = earlier.is_stored || self.storage.bundles().is_stored(namespace, earlier.bundle).await?;
+        Ok(stored.then(|| Origin::Stored(earlier.bundle.clone())))
     }
 
     async fn config_map(&self, namespace: &str, source: &ConfigMapSource) -> Result<Files, SourceError> {
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<ConfigMap> = Api::namespaced(self.storage.client().clone(), namespace);
         let map = api.get_opt(&source.name).await?.ok_or_else(|| SourceError::NoConfigMap(source.name.clone()))?;
         let text = map.data.unwrap_or_default().into_iter().map(|(key, value)| (key, File::new(value)));
         let binary = map.binary_data.unwrap_or_default().into_iter().map(|(key, value)| (key, File::new(value.0)));
@@ -145,7 +140,7 @@ impl Sources {
 
     async fn credentials(&self, namespace: &str, secret: Option<&LocalRef>) -> Result<Credentials, SourceError> {
         let Some(secret) = secret else { return Ok(Credentials::default()) };
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<Secret> = Api::namespaced(self.storage.client().clone(), namespace);
         let found = api.get_opt(&secret.name).await?.ok_or_else(|| SourceError::NoSecret(secret.name.clone()))?;
         Ok(Credentials::read(&found.data.unwrap_or_default()))
     }

@@ -1,50 +1,54 @@
-//! Takes away what crashes leave behind: parts of states that no head names, and bundles that nothing refers to.
+//! Deletes what crashes leave behind: parts of states that no head names, and bundles that nothing refers to.
 //!
-//! *Guarantee.* What is deleted was old when it was listed, was not referred to afterwards, and has not been touched in
-//! between: whoever uses such a thing again marks it first, which changes its resourceVersion.
+//! *Guarantee.* An object that is deleted was unused when it was listed, was not referred to afterwards, and was not touched
+//! in between: a writer that uses such an object again marks it first, which changes its resourceVersion.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::names::{self, annotation, content, label};
-use knoll_api::{Run, Stack, Workspace};
-use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Preconditions};
+use knoll_api::{Digest, Run, Stack, Workspace};
+use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::Storage;
+use crate::blob::delete_unchanged;
 use crate::error::Error;
-use crate::states::Head;
+use crate::states::{Head, Index};
 
-/// How often.
-const EVERY: Duration = Duration::from_secs(3600);
-/// How old a part is before it counts as left behind.
-const OLD: Duration = Duration::from_secs(3600);
+/// How often the storage is swept.
+const INTERVAL: Duration = Duration::from_secs(3600);
+/// How long an object that nothing refers to is kept: time enough to write the object that refers to it.
+pub const UNUSED_FOR: Duration = Duration::from_secs(3600);
 
-/// Sweeps from time to time, until `shutdown`.
-pub async fn sweep_until(client: Client, shutdown: CancellationToken) {
+/// Sweeps at intervals, until `shutdown`.
+pub async fn sweep_until(storage: Storage, shutdown: CancellationToken) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(INTERVAL) => {}
             () = shutdown.cancelled() => return,
         }
         let now = Timestamp::now();
-        let bundles = crate::bundles::sweep(&client, None, async || references(&client).await, now).await;
-        match (bundles, state_parts(&client, now).await) {
+        let client = storage.client();
+        let bundles = storage.bundles().sweep(None, async || references(client).await, now).await;
+        match (bundles, sweep_state_parts(&storage, now).await) {
             (Ok(0), Ok(0)) => {}
-            (Ok(bundles), Ok(parts)) => tracing::info!(bundles, parts, "swept what nothing refers to"),
+            (Ok(bundles), Ok(parts)) => tracing::info!(bundles, parts, "deleted what nothing refers to"),
             (Err(error), _) => tracing::warn!(%error, "bundles cannot be swept; this is tried again later"),
             (_, Err(error)) => tracing::warn!(%error, "states cannot be swept; this is tried again later"),
         }
     }
 }
 
-/// Every digest that an object of ours names, by namespace.
-async fn references(client: &Client) -> Result<HashSet<(String, String)>, kube::Error> {
+/// Every digest that a Run, a Workspace or a Stack has anywhere in it, by namespace.
+async fn references(client: &Client) -> Result<HashSet<(String, Digest)>, kube::Error> {
     let mut found = HashSet::new();
     digests::<Run>(client, &mut found).await?;
     digests::<Workspace>(client, &mut found).await?;
@@ -52,19 +56,16 @@ async fn references(client: &Client) -> Result<HashSet<(String, String)>, kube::
     Ok(found)
 }
 
-async fn digests<K>(client: &Client, found: &mut HashSet<(String, String)>) -> Result<(), kube::Error>
+async fn digests<K>(client: &Client, found: &mut HashSet<(String, Digest)>) -> Result<(), kube::Error>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
 {
-    let objects = Api::<K>::all(client.clone()).list(&ListParams::default()).await?;
-    for object in objects {
+    for object in Api::<K>::all(client.clone()).list(&ListParams::default()).await? {
         let namespace = object.namespace().unwrap_or_default();
         let mut values = vec![serde_json::to_value(&object).unwrap_or_default()];
         while let Some(value) = values.pop() {
             match value {
-                Value::String(text) if text.starts_with("sha256:") => {
-                    found.insert((namespace.clone(), text));
-                }
+                Value::String(text) => found.extend(text.parse().ok().map(|digest| (namespace.clone(), digest))),
                 Value::Array(items) => values.extend(items),
                 Value::Object(fields) => values.extend(fields.into_iter().map(|(_, value)| value)),
                 _ => {}
@@ -74,38 +75,107 @@ where
     Ok(())
 }
 
-/// Deletes parts of states that were never, or are no longer, named by a head. Without a head nothing is deleted: somebody
-/// may want to restore it.
-pub(crate) async fn state_parts(client: &Client, now: Timestamp) -> Result<usize, Error> {
+/// Deletes parts of states that no head names. Returns how many.
+///
+/// # Errors
+/// When the API fails, or a head cannot be read: then its parts stay.
+pub async fn sweep_state_parts(storage: &Storage, now: Timestamp) -> Result<usize, Error> {
+    let client = storage.client();
     let selector = format!("{}={}", label::CONTENT, content::STATE_PART);
     let parts = Api::<Secret>::all(client.clone()).list_metadata(&ListParams::default().labels(&selector)).await?;
     let mut by_workspace: BTreeMap<(String, String), Vec<PartialObjectMeta<Secret>>> = BTreeMap::new();
-    for part in parts.items.into_iter().filter(|part| is_old(part, now)) {
+    for part in parts.items.into_iter().filter(|part| is_unused(&part.metadata, now)) {
         let workspace = part.labels().get(label::WORKSPACE).cloned().unwrap_or_default();
         by_workspace.entry((part.namespace().unwrap_or_default(), workspace)).or_default().push(part);
     }
-    let mut gone = 0;
+    let mut deleted = 0;
     for ((namespace, workspace), parts) in by_workspace {
         let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-        let Some(head) = api.get_opt(&names::state_secret(&workspace)).await? else { continue };
-        let index = Head::read(Some(&head))?.index;
-        let named: HashSet<&String> =
-            index.current.iter().chain(&index.history).flat_map(|version| &version.parts).collect();
-        for part in parts.iter().filter(|part| !named.contains(&part.name_any())) {
-            let preconditions = Preconditions { uid: part.uid(), resource_version: part.resource_version() };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-            match api.delete(&part.name_any(), &params).await {
-                Ok(_) => gone += 1,
-                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
-                Err(error) => return Err(error.into()),
-            }
+        let head = api.get_opt(&names::state_secret(&workspace)).await?;
+        let index = head.map(|head| Head::read(Some(&head)).map(|head| head.index)).transpose()?;
+        for part in parts.iter().filter(|part| is_left_behind(&part.metadata, index.as_ref(), now)) {
+            deleted += usize::from(delete_unchanged(&api, part).await?);
         }
     }
-    Ok(gone)
+    Ok(deleted)
 }
 
-fn is_old(part: &PartialObjectMeta<Secret>, now: Timestamp) -> bool {
-    let created = part.creation_timestamp().map(|time| time.0);
-    let used = part.annotations().get(annotation::USED_AT).and_then(|time| time.parse().ok());
-    created.max(used).is_none_or(|last| last + OLD <= now)
+/// Whether a part of a state can be deleted: it is unused, and the head of its state does not name it. Without a head
+/// nothing is deleted, as somebody may want to restore the head.
+fn is_left_behind(part: &ObjectMeta, head: Option<&Index>, now: Timestamp) -> bool {
+    let named = |index: &Index| part.name.as_deref().is_none_or(|name| index.parts().contains(name));
+    head.is_some_and(|index| !named(index)) && is_unused(part, now)
+}
+
+/// Whether an object was neither created nor marked as used within [`UNUSED_FOR`].
+pub(crate) fn is_unused(object: &ObjectMeta, now: Timestamp) -> bool {
+    let created = object.creation_timestamp.as_ref().map(|time| time.0);
+    let used = object.annotations.as_ref().and_then(|notes| notes.get(annotation::USED_AT)?.parse().ok());
+    let patience = SignedDuration::try_from(UNUSED_FOR).unwrap_or(SignedDuration::MAX);
+    created.max(used).is_none_or(|last| now.duration_since(last) >= patience)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+    use crate::states::Version;
+
+    fn part(name: &str, created: i64, used: Option<i64>) -> ObjectMeta {
+        let second = |at: i64| Timestamp::from_second(at).unwrap();
+        ObjectMeta {
+            name: Some(name.to_owned()),
+            creation_timestamp: Some(Time(second(created))),
+            annotations: used.map(|used| [(annotation::USED_AT.to_owned(), second(used).to_string())].into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn version(parts: &[&str]) -> Version {
+        let parts: Vec<&str> = parts.to_vec();
+        serde_json::from_value(serde_json::json!({"serial": 1, "lineage": "l", "digest": Digest::of("x"),
+            "resources": 0, "updatedAt": "", "run": "r", "parts": parts}))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_part_is_left_behind_when_it_is_old_and_a_head_does_not_name_it() {
+        let head = Index { current: Some(version(&["current"])), history: vec![version(&["old-0", "old-1"])] };
+        let inline = Index { current: Some(version(&[])), history: Vec::new() };
+        let now = 10_000;
+        // The part (name, created, marked as used), the head of its state, whether it can be deleted.
+        let rows = [
+            (part("loose", 0, None), Some(&head), true),
+            (part("loose", 0, None), Some(&inline), true),
+            (part("loose", now - 3600, None), Some(&head), true),
+            (part("loose", now - 3599, None), Some(&head), false),
+            (part("loose", 0, Some(now - 3600)), Some(&head), true),
+            (part("loose", 0, Some(now - 3599)), Some(&head), false),
+            (part("loose", now - 1, Some(0)), Some(&head), false),
+            (part("current", 0, None), Some(&head), false),
+            (part("old-0", 0, None), Some(&head), false),
+            (part("old-1", 0, Some(0)), Some(&head), false),
+            (part("old-1", 0, Some(0)), Some(&inline), true),
+            (part("loose", 0, None), None, false),
+            (ObjectMeta { name: None, ..part("", 0, None) }, Some(&head), false),
+            // A clock that was set back makes nothing old.
+            (part("loose", now + 9000, None), Some(&head), false),
+            // Nonsense in the annotation counts as no mark.
+            (
+                ObjectMeta {
+                    annotations: Some([(annotation::USED_AT.to_owned(), "soon".to_owned())].into()),
+                    ..part("loose", 0, None)
+                },
+                Some(&head),
+                true,
+            ),
+        ];
+        for (part, head, expect) in rows {
+            let decided = is_left_behind(&part, head, Timestamp::from_second(now).unwrap());
+            assert_eq!(decided, expect, "{part:?} {head:?}");
+        }
+    }
 }

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, EnvVar, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::names;
 use knoll_api::pod::PodSettings;
 use knoll_api::run::Run;
@@ -13,15 +15,18 @@ use knoll_api::variables::{
 };
 use knoll_api::wire::JobVariable;
 use knoll_api::workspace::Workspace;
+use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::states::{StateFile, Store};
+use crate::seal::SealError;
+use crate::states::StateFile;
+use crate::{ContentKind, Storage};
 
 /// Why a variable has no value.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum VariablesError {
     /// An object that is referred to is not there.
     #[error("the {kind} `{name}` that {what} refers to is not there; create it, or correct the reference")]
     Object {
@@ -64,10 +69,67 @@ pub enum Error {
     #[error(
         "the variables that the Stack has kept in the Secret `{0}` cannot be read: {1}; ask the Stack for another run"
     )]
-    Kept(String, serde_json::Error),
-    /// The API failed.
+    Unreadable(String, serde_json::Error),
+    #[error("the variables in the Secret `{0}` cannot be opened: {1}")]
+    Sealed(String, SealError),
     #[error("the Kubernetes API failed: {}", crate::message_of(.0))]
     Api(#[from] kube::Error),
+}
+
+/// The resolved variables of the revisions of Stacks, an immutable Secret each.
+pub struct StoredVariables {
+    storage: Storage,
+}
+
+impl StoredVariables {
+    pub(crate) fn new(storage: Storage) -> Self {
+        StoredVariables { storage }
+    }
+
+    /// Stores variables under a name that is made of their content; `metadata` has that name. One that exists has the
+    /// same content.
+    ///
+    /// # Errors
+    /// When they cannot be stored.
+    pub async fn put(&self, namespace: &str, metadata: ObjectMeta, variables: &Resolved) -> Result<(), VariablesError> {
+        let name = metadata.name.clone().unwrap_or_default();
+        let content = serde_json::to_vec(variables).map_err(|error| VariablesError::Unreadable(name.clone(), error))?;
+        let sealer = self.storage.sealer(ContentKind::Variables, namespace, &name);
+        let content = sealer.seal(content).map_err(|error| VariablesError::Sealed(name, error))?;
+        let secret = Secret {
+            metadata,
+            type_: Some(names::secret_type::VARIABLES.to_owned()),
+            immutable: Some(true),
+            data: Some(BTreeMap::from([(names::VARIABLES_KEY.to_owned(), ByteString(content))])),
+            ..Secret::default()
+        };
+        match self.api(namespace).create(&PostParams::default(), &secret).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            created => Ok(created.map(drop)?),
+        }
+    }
+
+    /// The variables that were stored under that name.
+    ///
+    /// # Errors
+    /// When they are not there or cannot be read.
+    pub async fn get(&self, namespace: &str, name: &str) -> Result<Resolved, VariablesError> {
+        let (kind, what) = (Kind::Secret.name(), "`variablesFrom`".to_owned());
+        let Some(secret) = self.api(namespace).get_opt(name).await? else {
+            return Err(VariablesError::Object { kind, name: name.to_owned(), what });
+        };
+        let Some(content) = secret.data.and_then(|mut data| data.remove(names::VARIABLES_KEY)) else {
+            let key = names::VARIABLES_KEY.to_owned();
+            return Err(VariablesError::Key { kind, name: name.to_owned(), key, what });
+        };
+        let sealer = self.storage.sealer(ContentKind::Variables, namespace, name);
+        let content = sealer.open(content.0).map_err(|error| VariablesError::Sealed(name.to_owned(), error))?;
+        serde_json::from_slice(&content).map_err(|error| VariablesError::Unreadable(name.to_owned(), error))
+    }
+
+    fn api(&self, namespace: &str) -> Api<Secret> {
+        Api::namespaced(self.storage.client().clone(), namespace)
+    }
 }
 
 /// Where variables come from, later ones winning.
@@ -94,8 +156,7 @@ pub struct Resolved {
 
 /// Looks things up, each object once.
 pub struct Lookup<'a> {
-    client: &'a Client,
-    store: &'a Store,
+    storage: &'a Storage,
     namespace: &'a str,
     secrets: HashMap<String, Option<Texts>>,
     config_maps: HashMap<String, Option<Texts>>,
@@ -121,17 +182,16 @@ impl Kind {
 
 impl<'a> Lookup<'a> {
     /// In this namespace.
-    pub fn new(client: &'a Client, store: &'a Store, namespace: &'a str) -> Self {
-        Lookup { client, store, namespace, secrets: HashMap::new(), config_maps: HashMap::new() }
+    pub fn new(storage: &'a Storage, namespace: &'a str) -> Self {
+        Lookup { storage, namespace, secrets: HashMap::new(), config_maps: HashMap::new() }
     }
 
     /// Resolves all variables of a run. Those that a Stack has kept for it are all there are but its own.
     ///
     /// # Errors
     /// When something that is referred to is not there.
-    pub async fn resolve(&mut self, run: &Run, workspace: &Workspace) -> Result<Resolved, Error> {
-        if let Some(kept) = self.kept(run).await? {
-            let mut all = kept;
+    pub async fn resolve(&mut self, run: &Run, workspace: &Workspace) -> Result<Resolved, VariablesError> {
+        if let Some(mut all) = self.stored(run).await? {
             all.variables.extend(plain(&run.spec.variables, false));
             all.variables = last_wins(all.variables);
             return Ok(all);
@@ -146,7 +206,7 @@ impl<'a> Lookup<'a> {
     ///
     /// # Errors
     /// When something that is referred to is not there.
-    pub async fn resolve_given(&mut self, name: &str, given: Given<'_>) -> Result<Resolved, Error> {
+    pub async fn resolve_given(&mut self, name: &str, given: Given<'_>) -> Result<Resolved, VariablesError> {
         let Given { workspace, from, values } = given;
         let mut all = Resolved::default();
         for variable in workspace {
@@ -154,7 +214,7 @@ impl<'a> Lookup<'a> {
             let (value, secret) = match (&variable.value, &variable.value_from) {
                 (Some(value), _) => (value.clone(), false),
                 (None, Some(from)) => self.value_from(from, &what).await?,
-                (None, None) => return Err(Error::Nothing(what)),
+                (None, None) => return Err(VariablesError::Nothing(what)),
             };
             all.variables.push(JobVariable {
                 key: variable.key.clone(),
@@ -172,37 +232,37 @@ impl<'a> Lookup<'a> {
         Ok(all)
     }
 
-    /// The variables that a Stack has kept for this run of its.
-    async fn kept(&mut self, run: &Run) -> Result<Option<Resolved>, Error> {
+    /// The variables that a Stack has stored for this run of its.
+    async fn stored(&mut self, run: &Run) -> Result<Option<Resolved>, VariablesError> {
         let [VariablesFrom { secret_ref: Some(secret), .. }] = run.spec.variables_from.as_slice() else {
             return Ok(None);
         };
         if !secret.name.starts_with(names::VARIABLES_PREFIX) {
             return Ok(None);
         }
-        let key = KeyRef { name: secret.name.clone(), key: names::VARIABLES_KEY.to_owned() };
-        let text = self.key(Kind::Secret, &key, "`variablesFrom`").await?;
-        serde_json::from_str(&text).map(Some).map_err(|error| Error::Kept(secret.name.clone(), error))
+        self.storage.variables().get(self.namespace, &secret.name).await.map(Some)
     }
 
     /// The value of a hook's environment variable, with whether it came from a Secret.
     ///
     /// # Errors
     /// When it is not there.
-    pub async fn env(&mut self, env: &EnvVar, what: &str) -> Result<(String, bool), Error> {
+    pub async fn env(&mut self, env: &EnvVar, what: &str) -> Result<(String, bool), VariablesError> {
         if let Some(value) = &env.value {
             return Ok((value.clone(), false));
         }
         let what = format!("the environment variable `{}` of {what}", env.name);
-        let from = env.value_from.as_ref().ok_or_else(|| Error::Nothing(what.clone()))?;
+        let from = env.value_from.as_ref().ok_or_else(|| VariablesError::Nothing(what.clone()))?;
         let (kind, name, key, optional) = match (&from.secret_key_ref, &from.config_map_key_ref) {
             (Some(secret), _) => (Kind::Secret, &secret.name, &secret.key, secret.optional),
             (None, Some(map)) => (Kind::ConfigMap, &map.name, &map.key, map.optional),
-            (None, None) => return Err(Error::Nothing(what)),
+            (None, None) => return Err(VariablesError::Nothing(what)),
         };
         let key = KeyRef { name: name.clone(), key: key.clone() };
         match self.key(kind, &key, &what).await {
-            Err(Error::Object { .. } | Error::Key { .. }) if optional == Some(true) => Ok((String::new(), false)),
+            Err(VariablesError::Object { .. } | VariablesError::Key { .. }) if optional == Some(true) => {
+                Ok((String::new(), false))
+            }
             found => Ok((found?, matches!(kind, Kind::Secret))),
         }
     }
@@ -211,7 +271,7 @@ impl<'a> Lookup<'a> {
     ///
     /// # Errors
     /// When the API fails.
-    pub async fn secrets_of(&mut self, settings: &PodSettings) -> Result<Vec<String>, Error> {
+    pub async fn secrets_of(&mut self, settings: &PodSettings) -> Result<Vec<String>, VariablesError> {
         let keys = settings.env.iter().filter_map(|env| env.value_from.as_ref()?.secret_key_ref.as_ref());
         let mut found = Vec::new();
         for key in keys {
@@ -225,10 +285,10 @@ impl<'a> Lookup<'a> {
         Ok(found)
     }
 
-    async fn optional(&mut self, kind: Kind, name: &str) -> Result<Option<&Texts>, Error> {
+    async fn optional(&mut self, kind: Kind, name: &str) -> Result<Option<&Texts>, VariablesError> {
         match self.object(kind, name, "the environment").await {
             Ok(texts) => Ok(Some(texts)),
-            Err(Error::Object { .. }) => Ok(None),
+            Err(VariablesError::Object { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -237,7 +297,7 @@ impl<'a> Lookup<'a> {
     ///
     /// # Errors
     /// When it is not there.
-    pub async fn config_map_key(&mut self, key: &KeyRef, what: &str) -> Result<String, Error> {
+    pub async fn config_map_key(&mut self, key: &KeyRef, what: &str) -> Result<String, VariablesError> {
         self.key(Kind::ConfigMap, key, what).await
     }
 
@@ -245,15 +305,15 @@ impl<'a> Lookup<'a> {
     ///
     /// # Errors
     /// When it is not there.
-    pub async fn value_from(&mut self, from: &ValueFrom, what: &str) -> Result<(String, bool), Error> {
+    pub async fn value_from(&mut self, from: &ValueFrom, what: &str) -> Result<(String, bool), VariablesError> {
         match (&from.secret_key_ref, &from.config_map_key_ref) {
             (Some(key), _) => Ok((self.key(Kind::Secret, key, what).await?, true)),
             (None, Some(key)) => Ok((self.key(Kind::ConfigMap, key, what).await?, false)),
-            (None, None) => Err(Error::Nothing(what.to_owned())),
+            (None, None) => Err(VariablesError::Nothing(what.to_owned())),
         }
     }
 
-    async fn many(&mut self, from: &VariablesFrom, all: &mut Resolved) -> Result<(), Error> {
+    async fn many(&mut self, from: &VariablesFrom, all: &mut Resolved) -> Result<(), VariablesError> {
         if let Some(keys) = &from.secret_ref {
             self.keys(Kind::Secret, keys, all).await?;
         }
@@ -266,24 +326,25 @@ impl<'a> Lookup<'a> {
         Ok(())
     }
 
-    async fn keys(&mut self, kind: Kind, keys: &KeysRef, all: &mut Resolved) -> Result<(), Error> {
+    async fn keys(&mut self, kind: Kind, keys: &KeysRef, all: &mut Resolved) -> Result<(), VariablesError> {
         let what = "`variablesFrom`";
         let name = &keys.name;
         let texts = match self.object(kind, name, what).await {
-            Err(Error::Object { .. }) if keys.optional => return Ok(()),
+            Err(VariablesError::Object { .. }) if keys.optional => return Ok(()),
             texts => texts?.clone(),
         };
         if !keys.optional
             && let Some(key) = keys.keys.iter().find(|key| !texts.contains_key(*key))
         {
             let (name, key) = (name.clone(), key.clone());
-            return Err(Error::Key { kind: kind.name(), name, key, what: what.to_owned() });
+            return Err(VariablesError::Key { kind: kind.name(), name, key, what: what.to_owned() });
         }
         for (key, text) in texts {
             if !keys.keys.is_empty() && !keys.keys.contains(&key) {
                 continue;
             }
-            let text = text.ok_or_else(|| Error::Text { kind: kind.name(), name: name.clone(), key: key.clone() })?;
+            let text =
+                text.ok_or_else(|| VariablesError::Text { kind: kind.name(), name: name.clone(), key: key.clone() })?;
             if key.ends_with(".tfvars") || key.ends_with(".tfvars.json") {
                 if matches!(kind, Kind::Secret) {
                     all.sensitive_files.insert(key.clone());
@@ -302,7 +363,7 @@ impl<'a> Lookup<'a> {
     ///
     /// # Errors
     /// When it is not there.
-    pub async fn output(&self, stack: &str, output: &str, what: &str) -> Result<Value, Error> {
+    pub async fn output(&self, stack: &str, output: &str, what: &str) -> Result<Value, VariablesError> {
         let outputs = [(output.to_owned(), output.to_owned())].into();
         let wanted = StackOutputsRef { name: stack.to_owned(), outputs };
         let found = self.outputs(&wanted, what).await?;
@@ -310,12 +371,13 @@ impl<'a> Lookup<'a> {
     }
 
     /// The outputs of another Stack, the sensitive ones too: they stay sensitive.
-    async fn outputs(&self, stack: &StackOutputsRef, what: &str) -> Result<Vec<JobVariable>, Error> {
+    async fn outputs(&self, stack: &StackOutputsRef, what: &str) -> Result<Vec<JobVariable>, VariablesError> {
         const KIND: &str = "state of the Stack";
         let what = || what.to_owned();
-        let failed = |error: &dyn std::fmt::Display| Error::State(stack.name.clone(), error.to_string());
-        let state = self.store.look(self.namespace, &stack.name).await.map_err(|error| failed(&error))?;
-        let state = state.ok_or_else(|| Error::Object { kind: KIND, name: stack.name.clone(), what: what() })?;
+        let failed = |error: &dyn std::fmt::Display| VariablesError::State(stack.name.clone(), error.to_string());
+        let state = self.storage.states().read(self.namespace, &stack.name).await.map_err(|error| failed(&error))?;
+        let state =
+            state.ok_or_else(|| VariablesError::Object { kind: KIND, name: stack.name.clone(), what: what() })?;
         let mut outputs = StateFile::parse(&state).map_err(|error| failed(&error))?.outputs;
         let wanted: Vec<(String, String)> = match stack.outputs.is_empty() {
             true => outputs.keys().map(|name| (name.clone(), name.clone())).collect(),
@@ -324,7 +386,7 @@ impl<'a> Lookup<'a> {
         let mut variables = Vec::new();
         for (key, output) in wanted {
             let Some(found) = outputs.remove(&output) else {
-                return Err(Error::Key { kind: KIND, name: stack.name.clone(), key: output, what: what() });
+                return Err(VariablesError::Key { kind: KIND, name: stack.name.clone(), key: output, what: what() });
             };
             outputs.insert(output, found.clone());
             let (value, sensitive) = (found.value, found.sensitive);
@@ -333,28 +395,33 @@ impl<'a> Lookup<'a> {
         Ok(variables)
     }
 
-    async fn key(&mut self, kind: Kind, key: &KeyRef, what: &str) -> Result<String, Error> {
+    async fn key(&mut self, kind: Kind, key: &KeyRef, what: &str) -> Result<String, VariablesError> {
         let KeyRef { name, key } = key;
         match self.object(kind, name, what).await?.get(key) {
             Some(Some(text)) => Ok(text.clone()),
-            Some(None) => Err(Error::Text { kind: kind.name(), name: name.clone(), key: key.clone() }),
-            None => Err(Error::Key { kind: kind.name(), name: name.clone(), key: key.clone(), what: what.to_owned() }),
+            Some(None) => Err(VariablesError::Text { kind: kind.name(), name: name.clone(), key: key.clone() }),
+            None => Err(VariablesError::Key {
+                kind: kind.name(),
+                name: name.clone(),
+                key: key.clone(),
+                what: what.to_owned(),
+            }),
         }
     }
 
-    async fn object(&mut self, kind: Kind, name: &str, what: &str) -> Result<&Texts, Error> {
+    async fn object(&mut self, kind: Kind, name: &str, what: &str) -> Result<&Texts, VariablesError> {
         let known = match kind {
             Kind::Secret => &mut self.secrets,
             Kind::ConfigMap => &mut self.config_maps,
         };
         if !known.contains_key(name) {
             let found = match kind {
-                Kind::Secret => secret(self.client, self.namespace, name).await?,
-                Kind::ConfigMap => config_map(self.client, self.namespace, name).await?,
+                Kind::Secret => secret(self.storage.client(), self.namespace, name).await?,
+                Kind::ConfigMap => config_map(self.storage.client(), self.namespace, name).await?,
             };
             known.insert(name.to_owned(), found);
         }
-        known.get(name).and_then(Option::as_ref).ok_or_else(|| Error::Object {
+        known.get(name).and_then(Option::as_ref).ok_or_else(|| VariablesError::Object {
             kind: kind.name(),
             name: name.to_owned(),
             what: what.to_owned(),

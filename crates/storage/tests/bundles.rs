@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knoll_bundle::{Bundle, File, Files, pack};
 use knoll_embedded::Cluster;
-use knoll_storage::bundles::{StoreError, UNUSED_FOR, fetch, is_stored, store, sweep};
+use knoll_storage::{BundleError, Storage, UNUSED_FOR};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt};
 
@@ -41,15 +41,16 @@ async fn names(client: &Client) -> Vec<String> {
 async fn a_bundle_of_any_size_is_kept_once_and_comes_back() {
     let cluster = Cluster::memory().await.unwrap();
     let client = cluster.client();
+    let bundles = Storage::new(client.clone()).bundles();
     for (bytes, parts) in [(0, 1), (3 * 1024 * 1024, 7), (20 * 1024 * 1024, 41)] {
         let bundle = module(bytes);
-        assert!(!is_stored(&client, NAMESPACE, &bundle.digest).await.unwrap());
+        assert!(!bundles.is_stored(NAMESPACE, &bundle.digest).await.unwrap());
         let before = names(&client).await.len();
-        store(&client, NAMESPACE, &bundle).await.unwrap();
-        store(&client, NAMESPACE, &bundle).await.unwrap();
+        bundles.store(NAMESPACE, &bundle).await.unwrap();
+        bundles.store(NAMESPACE, &bundle).await.unwrap();
         assert_eq!(names(&client).await.len() - before, parts);
-        assert!(is_stored(&client, NAMESPACE, &bundle.digest).await.unwrap());
-        assert_eq!(fetch(&client, NAMESPACE, &bundle.digest).await.unwrap(), bundle.bytes);
+        assert!(bundles.is_stored(NAMESPACE, &bundle.digest).await.unwrap());
+        assert_eq!(bundles.fetch(NAMESPACE, &bundle.digest).await.unwrap(), bundle.bytes);
     }
 }
 
@@ -57,14 +58,15 @@ async fn a_bundle_of_any_size_is_kept_once_and_comes_back() {
 async fn what_is_missing_or_damaged_is_told() {
     let cluster = Cluster::memory().await.unwrap();
     let client = cluster.client();
+    let bundles = Storage::new(client.clone()).bundles();
     let bundle = module(2 * 1024 * 1024);
-    let missing = fetch(&client, NAMESPACE, &bundle.digest).await.unwrap_err();
-    assert!(matches!(missing, StoreError::Missing { .. }), "{missing}");
-    store(&client, NAMESPACE, &bundle).await.unwrap();
+    let missing = bundles.fetch(NAMESPACE, &bundle.digest).await.unwrap_err();
+    assert!(matches!(missing, BundleError::Missing { .. }), "{missing}");
+    bundles.store(NAMESPACE, &bundle).await.unwrap();
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let part = names(&client).await.into_iter().find(|name| name.ends_with("-2")).unwrap();
     api.delete(&part, &DeleteParams::default()).await.unwrap();
-    let damaged = fetch(&client, NAMESPACE, &bundle.digest).await.unwrap_err().to_string();
+    let damaged = bundles.fetch(NAMESPACE, &bundle.digest).await.unwrap_err().to_string();
     assert!(damaged.contains(&format!("its part `{part}` is missing")), "{damaged}");
 }
 
@@ -72,18 +74,19 @@ async fn what_is_missing_or_damaged_is_told() {
 async fn only_what_nothing_has_referred_to_for_a_while_is_swept() {
     let cluster = Cluster::memory().await.unwrap();
     let client = cluster.client();
+    let bundles = Storage::new(client.clone()).bundles();
     let (used, unused) = (module(0), module(2 * 1024 * 1024));
-    store(&client, NAMESPACE, &used).await.unwrap();
-    store(&client, NAMESPACE, &unused).await.unwrap();
+    bundles.store(NAMESPACE, &used).await.unwrap();
+    bundles.store(NAMESPACE, &unused).await.unwrap();
     let references = async || Ok(HashSet::from([(NAMESPACE.to_owned(), used.digest.clone())]));
     let none = async || Ok(HashSet::new());
     let later = Timestamp::now() + UNUSED_FOR;
-    assert_eq!(sweep(&client, None, references, Timestamp::now()).await.unwrap(), 0, "both are young");
-    assert_eq!(sweep(&client, None, references, later).await.unwrap(), 5);
-    assert!(is_stored(&client, NAMESPACE, &used.digest).await.unwrap());
-    assert!(!is_stored(&client, NAMESPACE, &unused.digest).await.unwrap());
+    assert_eq!(bundles.sweep(None, references, Timestamp::now()).await.unwrap(), 0, "both are young");
+    assert_eq!(bundles.sweep(None, references, later).await.unwrap(), 5);
+    assert!(bundles.is_stored(NAMESPACE, &used.digest).await.unwrap());
+    assert!(!bundles.is_stored(NAMESPACE, &unused.digest).await.unwrap());
     // One that is used again is young again.
-    store(&client, NAMESPACE, &used).await.unwrap();
-    assert_eq!(sweep(&client, None, none, later - UNUSED_FOR / 2).await.unwrap(), 0);
-    assert_eq!(sweep(&client, None, none, later + UNUSED_FOR).await.unwrap(), 1);
+    bundles.store(NAMESPACE, &used).await.unwrap();
+    assert_eq!(bundles.sweep(None, none, later - UNUSED_FOR / 2).await.unwrap(), 0);
+    assert_eq!(bundles.sweep(None, none, later + UNUSED_FOR).await.unwrap(), 1);
 }

@@ -8,7 +8,7 @@ use knoll_api::atom::{AtomInput, ObjectKey};
 use knoll_api::names::atom_manager;
 use knoll_api::variables::ValueFrom;
 use knoll_core::atom::template::{self, Inputs};
-use knoll_storage::{Lookup, Store};
+use knoll_storage::Lookup;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client};
@@ -154,8 +154,8 @@ fn api(client: &Client, resource: &ApiResource, key: &ObjectKey) -> Api<DynamicO
 
 /// The values of the Atom's inputs, read with the user's permissions.
 async fn values(session: &Session, inputs: &[AtomInput]) -> Result<Inputs> {
-    let store = Store::new(session.cluster.client.clone());
-    let mut lookup = Lookup::new(&session.cluster.client, &store, &session.namespace);
+    let storage = session.storage();
+    let mut lookup = Lookup::new(&storage, &session.namespace);
     let mut found = Inputs::new();
     for input in inputs {
         let what = format!("the input `{}`", input.name);

@@ -8,6 +8,7 @@ use knoll_core::pod::{Platform, PluginCache, Runner, ToolImage};
 use knoll_hub::{Hub, Running, Tls};
 use knoll_operator::health::Health;
 use knoll_operator::metrics::{Metrics, counted};
+use knoll_storage::{FetchSettings, Storage};
 use kube::api::{Api, Patch, PatchParams};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,7 @@ const METRICS: &str = "metricsPort";
 /// The tag of all images. The embedded node ignores images and runs the host's programs.
 const HOST: &str = "host";
 /// `file://` sources are allowed, because the user of the embedded cluster is the user of the machine.
-const FETCH: knoll_storage::FetchSettings = knoll_storage::FetchSettings { local: true };
+const FETCH: FetchSettings = FetchSettings { local: true };
 
 /// Starts the services on loopback. They stop when `stop` is cancelled.
 pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToken) -> Result<Services> {
@@ -73,7 +74,7 @@ async fn start_hub(client: &kube::Client, metrics: &Metrics, port: u16, stop: &C
     let start = async |port| {
         let tls = Tls::shared(client, NAMESPACE, &names).await?;
         let observer = services::observer(metrics);
-        anyhow::Ok(Hub::start(client.clone(), None, loopback(port), tls, FETCH, observer, stop.clone()).await?)
+        anyhow::Ok(Hub::start(Storage::new(client.clone()), None, loopback(port), tls, FETCH, observer, stop.clone()).await?)
     };
     match start(port).await {
         Err(error) if port != 0 => {

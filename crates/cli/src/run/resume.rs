@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use knoll_api::Run;
-use knoll_storage::logs::{self, Range};
+use knoll_storage::LogRange;
 use kube::ResourceExt;
 
 use super::follow::{self, Outcome};
@@ -29,7 +29,7 @@ pub async fn run(args: AttachArgs, outer: &Connection) -> Result<ExitCode> {
     let name = run.name_any();
     if run.status.as_ref().is_some_and(|status| status.phase.is_finished()) {
         // The pods of a finished run may be deleted; its log is stored.
-        let log = logs::read(&session.cluster.client, &session.namespace, &name, Range::WHOLE).await;
+        let log = session.storage().logs().read(&session.namespace, &name, LogRange::WHOLE).await;
         if let Some(log) = log.ok().filter(|log| !log.is_empty()) {
             output::print(&String::from_utf8_lossy(&log))?;
             return Ok(follow::exit(&Outcome::Ended(Box::new(run)), &name));

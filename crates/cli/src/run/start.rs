@@ -100,14 +100,11 @@ async fn upload(session: &Session, bundle: &Bundle) -> Result<()> {
         bar.set_style(style);
     }
     let progress = bar.clone();
-    let stored =
-        knoll_storage::bundles::store_with(&session.cluster.client, &session.namespace, bundle, move |bytes| {
-            progress.inc(bytes)
-        });
-    let stored = stored.await;
+    let bundles = session.storage().bundles();
+    let stored = bundles.store_with(&session.namespace, bundle, |bytes| progress.inc(bytes)).await;
     bar.finish_and_clear();
     match stored {
-        Err(knoll_storage::bundles::StoreError::Api(error)) => {
+        Err(knoll_storage::BundleError::Api(error)) => {
             Err(error).explain(&session.cluster, "cannot upload the files of this directory")
         }
         result => Ok(result?),

@@ -2,7 +2,7 @@
 
 use knoll_api::Run;
 use knoll_api::step::StepName;
-use knoll_storage::logs::{self, Range};
+use knoll_storage::LogRange;
 use kube::ResourceExt;
 
 use crate::style;
@@ -10,8 +10,8 @@ use crate::workspace::Session;
 
 /// The output of the plan step, or none when it is not stored or may not be read.
 pub async fn read(session: &Session, run: &Run) -> Option<String> {
-    let range = Range::of_step(run, StepName::Plan)?;
-    let log = logs::read(&session.cluster.client, &session.namespace, &run.name_any(), range).await.ok()?;
+    let range = LogRange::of_step(run, StepName::Plan)?;
+    let log = session.storage().logs().read(&session.namespace, &run.name_any(), range).await.ok()?;
     let text = String::from_utf8_lossy(&log).replace('\r', "");
     let text = if style::stdout_is_coloured() { text } else { plain(&text) };
     let text = relevant(&text);

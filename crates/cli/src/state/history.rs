@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use jiff::Timestamp;
-use knoll_storage::states::{self, Version};
+use knoll_storage::states::Version;
 use serde_json::json;
 
 use crate::connect::Connection;
@@ -29,7 +29,7 @@ pub async fn run(args: StateHistoryArgs, outer: &Connection) -> Result<ExitCode>
     let session = Session::find(&args.connection.or(outer)).await?;
     let workspace = session.workspace_name(&args.workspace)?;
     session.workspace(&workspace).await?;
-    let versions = states::history(&session.cluster.client, &session.namespace, &workspace).await;
+    let versions = session.storage().states().history(&session.namespace, &workspace).await;
     let what = format!("cannot read the state history of workspace `{workspace}`, which is stored in Secrets");
     let versions = super::explain(versions, &session, &what)?;
     match args.output.output {
@@ -69,7 +69,7 @@ fn table(versions: &[Version], wide: bool) -> Table {
         ];
         if wide {
             row.push(version.lineage.clone().into());
-            row.push(version.digest.clone().into());
+            row.push(version.digest.to_string().into());
         }
         table.row(row);
     }

@@ -10,7 +10,6 @@ mod push;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use knoll_storage::states;
 
 use crate::connect::{Connection, Explain};
 use crate::run::{self, RunArgs};
@@ -68,9 +67,9 @@ pub async fn run(args: StateArgs, outer: &Connection) -> Result<ExitCode> {
 }
 
 /// Adds the failed operation to an error of the state store.
-fn explain<T>(result: Result<T, states::Error>, session: &Session, what: &str) -> Result<T> {
+fn explain<T>(result: Result<T, knoll_storage::Error>, session: &Session, what: &str) -> Result<T> {
     match result {
-        Err(states::Error::Api(error)) => Err(error).explain(&session.cluster, what),
+        Err(knoll_storage::Error::Api(error)) => Err(error).explain(&session.cluster, what),
         result => Ok(result?),
     }
 }

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
-use knoll_storage::states;
 
 use crate::connect::Connection;
 use crate::workspace::{Session, WorkspaceArg};
@@ -35,7 +34,11 @@ pub async fn run(args: StatePullArgs, outer: &Connection) -> Result<ExitCode> {
 /// The bytes of a state.
 pub async fn read(session: &Session, workspace: &str, serial: Option<u64>) -> Result<Vec<u8>> {
     session.workspace(workspace).await?;
-    let state = states::pull(&session.cluster.client, &session.namespace, workspace, serial).await;
+    let states = session.storage().states();
+    let state = match serial {
+        None => states.read(&session.namespace, workspace).await,
+        Some(serial) => states.version(&session.namespace, workspace, serial).await.map(Some),
+    };
     let state = super::explain(
         state,
         session,

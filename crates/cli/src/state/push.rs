@@ -56,7 +56,7 @@ pub async fn push(args: StatePushArgs, outer: &Connection) -> Result<ExitCode> {
     check(&state, &args.file)?;
     let run = start::create(&session, "state-push", states::push(&workspace, args.force)).await?;
     let name = run.name_any();
-    if let Err(error) = states::hand_in(&session.cluster.client, &run, &state).await {
+    if let Err(error) = session.storage().uploads().put(&run, &state).await {
         // A Run without an uploaded state has nothing to push, and must not block the queue.
         let _ = stop::cancel(&session, &name, false).await;
         return super::explain(Err(error), &session, &format!("cannot upload the state of workspace `{workspace}`"));

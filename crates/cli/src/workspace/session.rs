@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use knoll_api::Workspace;
+use knoll_storage::Storage;
 use kube::Api;
 use kube::api::Resource;
 use kube::core::NamespaceResourceScope;
@@ -30,6 +31,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// The way to what Knoll keeps, with the user's permissions.
+    pub fn storage(&self) -> Storage {
+        Storage::new(self.cluster.client.clone())
+    }
+
     /// Finds the cluster and the namespace. The flag comes before the directory's selection, which comes before the
     /// context.
     pub async fn find(connection: &Connection) -> Result<Self> {

@@ -264,7 +264,8 @@ impl Place {
 
     /// The addresses of the resources in the state, read with kubectl.
     pub async fn resources(&self, workspace: &str) -> Vec<String> {
-        let state = knoll_storage::states::pull(&self.client, &self.namespace, workspace, None).await.unwrap();
+        let state =
+            knoll_storage::Storage::new(self.client.clone()).states().read(&self.namespace, workspace).await.unwrap();
         let state: Value = state.map(|state| serde_json::from_slice(&state).unwrap()).unwrap_or_default();
         let resources = state["resources"].as_array().cloned().unwrap_or_default();
         resources.iter().map(|resource| format!("{}.{}", resource["type"], resource["name"]).replace('"', "")).collect()

@@ -39,7 +39,7 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
         next.plan = Some(plan.clone());
     }
     if let Some(bundle) = &progress.bundle {
-        next.bundle.get_or_insert_with(|| bundle.clone());
+        next.bundle.get_or_insert_with(|| bundle.to_string());
     }
     note(&mut next, run, progress, now);
     match &progress.exit {

@@ -20,8 +20,7 @@ use knoll_api::step::{StepName, StepState, StepStatus};
 use knoll_api::variables::{KeyRef, KeysRef, ValueFrom, Variable, VariablesFrom};
 use knoll_api::wire::{Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::WorkspaceSpec;
-use knoll_storage::logs::{self, Range};
-use knoll_storage::states;
+use knoll_storage::{LogRange, states};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::runtime::wait::await_condition;
@@ -315,14 +314,14 @@ async fn a_log_grows_by_what_follows_and_by_nothing_else() {
     let end = 11 + long.len();
     assert_eq!(other.ask(Method::POST, &format!("{}?offset={end}", path::LOG), "!").await.0, 204);
 
-    let log = logs::read(&world.client, "default", "r", Range::WHOLE).await.unwrap();
+    let log = world.storage().logs().read("default", "r", LogRange::WHOLE).await.unwrap();
     let whole = format!("hello world{long}!").into_bytes();
     assert!(log == whole, "the log is another one");
-    let range = Range { from: 6, to: Some(13) };
-    assert_eq!(logs::read(&world.client, "default", "r", range).await.unwrap(), whole[6..13]);
+    let range = LogRange { from: 6, to: Some(13) };
+    assert_eq!(world.storage().logs().read("default", "r", range).await.unwrap(), whole[6..13]);
     // A reader that follows gets the same, in pieces.
     let mut followed = Vec::new();
-    let mut pieces = std::pin::pin!(logs::follow(&world.client, "default", "r", 6));
+    let mut pieces = std::pin::pin!(world.storage().logs().follow("default", "r", 6));
     while followed.len() < whole.len() - 6 {
         followed.extend(pieces.next().await.unwrap().unwrap());
     }
@@ -400,11 +399,11 @@ async fn earlier_states_are_kept_one_a_run_and_can_be_read() {
             200
         );
     }
-    let kept = states::history(&world.client, "default", "w").await.unwrap();
+    let kept = world.storage().states().history("default", "w").await.unwrap();
     assert_eq!(kept.iter().map(|kept| (kept.serial, kept.run.as_str())).collect::<Vec<_>>(), [(6, "c"), (4, "b")]);
-    let old = states::pull(&world.client, "default", "w", Some(4)).await.unwrap().unwrap();
+    let old = world.storage().states().version("default", "w", 4).await.unwrap();
     assert_eq!(old, of_lineage("l", 4));
-    let gone = states::pull(&world.client, "default", "w", Some(2)).await.unwrap_err().to_string();
+    let gone = world.storage().states().version("default", "w", 2).await.unwrap_err().to_string();
     assert!(gone.contains("no state of serial 2; it has 6, 4"), "{gone}");
 
     let runner = world.runner("back", states::rollback("w", 4)).await;
@@ -421,13 +420,13 @@ async fn a_state_that_was_handed_in_is_for_its_run_and_only_force_changes_the_li
     assert_eq!(runner.ask(Method::PUT, path::STATE, of_lineage("one", 7)).await.0, 204);
     let polite = world.runner("polite", states::push("w", false)).await;
     assert_eq!(polite.get(path::UPLOAD).await.0, 503, "its client is still on its way");
-    states::hand_in(&world.client, &world.run("polite").await, of_lineage("two", 1).as_bytes()).await.unwrap();
+    world.storage().uploads().put(&world.run("polite").await, of_lineage("two", 1).as_bytes()).await.unwrap();
     assert_eq!(polite.get(path::UPLOAD).await.1, of_lineage("two", 1).into_bytes());
     assert_eq!(polite.ask(Method::PUT, path::STATE, of_lineage("two", 1)).await.0, 409);
     let forced = world.runner("forced", states::push("w", true)).await;
     assert_eq!(forced.get(path::UPLOAD).await.0, 503);
     assert_eq!(forced.ask(Method::PUT, path::STATE, of_lineage("two", 1)).await.0, 204);
-    let error = states::hand_in(&world.client, &world.run("forced").await, b"{}").await.unwrap_err().to_string();
+    let error = world.storage().uploads().put(&world.run("forced").await, b"{}").await.unwrap_err().to_string();
     assert!(error.contains("no terraform state"), "{error}");
 }
 
@@ -446,7 +445,7 @@ async fn the_files_of_a_run_are_kept_and_stay_what_they_were() {
     let body = serde_json::to_string(&progress).unwrap();
     assert_eq!(runner.ask(Method::PUT, path::PROGRESS, body).await.0, 200);
     assert_eq!(world.run("r").await.status.unwrap().bundle.as_deref(), Some(digest.as_str()));
-    assert!(knoll_storage::bundles::is_stored(&world.client, "default", &digest).await.unwrap());
+    assert!(world.storage().bundles().is_stored("default", &digest).await.unwrap());
     // Another pod of the run gets the same files, whatever has become of their source.
     maps.replace("tf", &PostParams::default(), &serde_json::from_value(map("# two")).unwrap()).await.unwrap();
     assert_eq!(runner.at(&world.another_hub().await).get(path::BUNDLE).await.1, bundle);

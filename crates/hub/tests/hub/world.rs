@@ -13,6 +13,7 @@ use knoll_api::wire::HUB_AUDIENCE;
 use knoll_api::workspace::{Workspace, WorkspaceSpec};
 use knoll_embedded::Cluster;
 use knoll_hub::{Hub, Running, Tls};
+use knoll_storage::Storage;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::runtime::wait::{await_condition, conditions};
@@ -35,6 +36,10 @@ pub struct World {
 }
 
 impl World {
+    pub fn storage(&self) -> Storage {
+        Storage::new(self.client.clone())
+    }
+
     pub async fn start() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let cluster = Cluster::memory().await.unwrap();
@@ -135,7 +140,7 @@ async fn start_hub(client: &Client, shutdown: &CancellationToken) -> Running {
     let tls = Tls::shared(client, NAMESPACE, &["127.0.0.1".to_owned()]).await.unwrap();
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
     let (fetch, observer) = (Default::default(), Default::default());
-    Hub::start(client.clone(), None, listen, tls, fetch, observer, shutdown.clone()).await.unwrap()
+    Hub::start(Storage::new(client.clone()), None, listen, tls, fetch, observer, shutdown.clone()).await.unwrap()
 }
 
 pub fn apply() -> RunSpec {

@@ -22,7 +22,7 @@ use knoll_core::{
     identity::Subject,
     status::Cause,
 };
-use knoll_storage::{Lookup, Store, VariablesError};
+use knoll_storage::{Lookup, VariablesError};
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use serde_json::Value;
 
@@ -87,8 +87,7 @@ pub async fn resolve(context: &Context, atom: &Subject<Atom>) -> Result<Resolved
     let Some(version) = version(context, atom) else {
         return unresolved(version_not_found(atom));
     };
-    let store = Store::new(context.client.clone());
-    let mut lookup = Lookup::new(&context.client, &store, namespace);
+    let mut lookup = Lookup::new(&context.storage, namespace);
     let template = match template_text(&mut lookup, &version).await? {
         Ok(template) => template,
         Err(cause) => return unresolved(Desired::Unresolved { cause, stalled: true }),

@@ -10,7 +10,7 @@ use knoll_core::{
     machine::{Decision, Settled},
     status::Cause,
 };
-use knoll_storage::{Lookup, Store};
+use knoll_storage::Lookup;
 
 use super::desired::template_text;
 use crate::{
@@ -42,8 +42,7 @@ impl Reconciler for AtomVersions {
         context: &Arc<Context>,
         version: &Subject<AtomVersion>,
     ) -> Result<Observation<SeenAtomVersion>, Error> {
-        let store = Store::new(context.client.clone());
-        let mut lookup = Lookup::new(&context.client, &store, version.namespace());
+        let mut lookup = Lookup::new(&context.storage, version.namespace());
         let template = template_text(&mut lookup, version).await?;
         Ok(Observation::Complete(SeenAtomVersion { version: version.clone(), template }))
     }

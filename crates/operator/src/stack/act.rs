@@ -1,20 +1,13 @@
 //! Carries out what the machine of a Stack has decided. Each action can be repeated, and be the last before a crash.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::{
-    ByteString, NamespaceResourceScope, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use knoll_api::{
     Run, Stack, Workspace,
-    names::{self, annotation, content, field_manager, finalizer, label, secret_type},
+    names::{annotation, content, field_manager, finalizer, label},
     stack::StackStatus,
 };
 use knoll_core::stack::{self, Action, Decision, Inputs, is_owned, owner_annotations, owner_labels};
-use knoll_storage::{
-    Origin,
-    bundles::{self, StoreError},
-};
+use knoll_storage::{BundleError, Origin, VariablesError};
 use kube::{
     Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
@@ -97,30 +90,24 @@ async fn keep(context: &Context, stack: &Stack, seen: &Seen, namespace: &str) ->
     };
     let Inputs::Resolved { snapshot, .. } = &seen.found.inputs else { return Ok(false) };
     if let Origin::Files { bundle, .. } = &made_of.origin {
-        // Nothing else can happen to a bundle that is stored.
-        if let Err(StoreError::Api(error)) = bundles::store(&context.client, namespace, bundle).await {
-            return Err(Error::api("cannot keep the files of a Stack")(error));
+        match context.storage.bundles().store(namespace, bundle).await {
+            Ok(()) => {}
+            Err(BundleError::Api(error)) => return Err(Error::api("cannot keep the files of a Stack")(error)),
+            Err(error) => return Err(Error::Store(error.to_string())),
         }
     }
-    let content = serde_json::to_vec(&made_of.variables)?;
     let mut labels = owner_labels(stack);
     labels.insert(label::CONTENT.to_owned(), content::VARIABLES.to_owned());
-    let secret = Secret {
-        metadata: ObjectMeta {
-            name: Some(snapshot.variables.clone()),
-            labels: Some(labels),
-            annotations: Some(owner_annotations(stack)),
-            ..ObjectMeta::default()
-        },
-        type_: Some(secret_type::VARIABLES.to_owned()),
-        // Its name is made from its content.
-        immutable: Some(true),
-        data: Some(BTreeMap::from([(names::VARIABLES_KEY.to_owned(), ByteString(content))])),
-        ..Secret::default()
+    let metadata = ObjectMeta {
+        name: Some(snapshot.variables.clone()),
+        labels: Some(labels),
+        annotations: Some(owner_annotations(stack)),
+        ..ObjectMeta::default()
     };
-    match context.api::<Secret>(namespace).create(&PostParams::default(), &secret).await {
-        Err(error) if code(&error) == Some(409) => Ok(true),
-        result => result.map(|_| true).map_err(Error::api("cannot keep the variables of a Stack")),
+    match context.storage.variables().put(namespace, metadata, &made_of.variables).await {
+        Ok(()) => Ok(true),
+        Err(VariablesError::Api(error)) => Err(Error::api("cannot keep the variables of a Stack")(error)),
+        Err(error) => Err(Error::Store(error.to_string())),
     }
 }
 

@@ -18,7 +18,7 @@ use knoll_core::{
     stack::{Elsewhere, Inputs, revision, unready, variables_digest},
     status::Cause,
 };
-use knoll_storage::{Given, Lookup, Origin, Resolved, SourceError, Store, VariablesError};
+use knoll_storage::{Given, Lookup, Origin, Resolved, SourceError, VariablesError};
 use kube::{
     Resource, ResourceExt,
     api::PartialObjectMeta,
@@ -162,7 +162,7 @@ pub async fn fetch(
     let unresolved =
         |reason: &str, message: String| Ok(Found::only(Inputs::Unresolved(Cause::new(reason, sentence(&message)))));
     let origin = match fetched {
-        Some(fetched) => Ok(Origin::Stored(fetched.bundle.clone())),
+        Some(fetched) => fetched.bundle.parse().map(Origin::Stored).map_err(SourceError::from),
         // A reconcile never waits for what is outside of the cluster.
         None if sources::is_outside(&stack.spec.source) => return Ok(Found::only(Inputs::Fetching)),
         None => context.sources.resolver().resolve(namespace, &stack.spec.source, None).await,
@@ -172,8 +172,7 @@ pub async fn fetch(
         Err(SourceError::Api(error)) => return Err(Error::api("cannot read the source of a Stack")(error)),
         Err(error) => return unresolved(reason::SOURCE_FAILED, error.to_string()),
     };
-    let store = Store::new(context.client.clone());
-    let mut lookup = Lookup::new(&context.client, &store, namespace);
+    let mut lookup = Lookup::new(&context.storage, namespace);
     let given = Given {
         workspace: &stack.spec.workspace.variables,
         from: &stack.spec.variables_from,
@@ -184,7 +183,7 @@ pub async fn fetch(
         Err(VariablesError::Api(error)) => return Err(Error::api("cannot read the variables of a Stack")(error)),
         Err(error) => return unresolved(reason::VARIABLES_FAILED, error.to_string()),
     };
-    let bundle = origin.digest().to_owned();
+    let bundle = origin.digest().to_string();
     let of_variables = variables_digest(stack, &variables);
     let snapshot = Snapshot {
         revision: revision(stack, &bundle, &of_variables),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use knoll_api::{
-    Stack,
+    Digest, Stack,
     names::{self, content, field_manager, label, reason},
     stack::StackStatus,
 };
@@ -28,10 +28,10 @@ pub(super) async fn read(
     namespace: &str,
     status: &mut StackStatus,
 ) -> Result<(), Error> {
-    let state = knoll_storage::states::pull(&context.client, namespace, &stack.name_any(), None).await;
+    let state = context.storage.states().read(namespace, &stack.name_any()).await;
     let state = match state {
         Ok(state) => state,
-        Err(knoll_storage::states::Error::Api(error)) => {
+        Err(knoll_storage::Error::Api(error)) => {
             return Err(Error::api("cannot read the outputs of a Stack")(error));
         }
         Err(error) => return Err(Error::State(error.to_string())),
@@ -47,8 +47,8 @@ pub(super) async fn read(
     }
     let public = outputs.into_iter().filter(|(_, output)| !output.sensitive);
     status.outputs = public.map(|(name, output)| (name, output.value)).collect();
-    let digest = state.as_ref().map(|state| knoll_bundle::digest(state));
-    status.outputs_digest = Some(outputs_digest(digest.as_deref(), &stack.spec));
+    let digest = state.as_ref().map(Digest::of);
+    status.outputs_digest = Some(outputs_digest(digest.as_ref().map(Digest::as_str), &stack.spec));
     Ok(())
 }
 

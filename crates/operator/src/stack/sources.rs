@@ -12,14 +12,14 @@ use std::{
 
 use jiff::Timestamp;
 use knoll_api::{
-    Stack,
+    Digest, Stack,
     names::annotation,
     source::{GitSource, LocalRef, Source, SourceKind},
     stack::Fetched,
 };
 use knoll_core::stack::Elsewhere;
-use knoll_storage::{Earlier, Origin, SourceError, bundles};
-use kube::{Client, ResourceExt, runtime::reflector::ObjectRef};
+use knoll_storage::{Earlier, Origin, SourceError, Storage};
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use tokio::sync::Semaphore;
 
 use super::inputs::sentence;
@@ -134,7 +134,7 @@ async fn fetch(
 ) {
     let sources = &context.sources;
     let found = match sources.permits.acquire().await {
-        Ok(_permit) => newest(&context.client, &sources.resolver, &stack, written, before.as_ref()).await,
+        Ok(_permit) => newest(&context.storage, &sources.resolver, &stack, written, before.as_ref()).await,
         // It is never closed.
         Err(_) => return,
     };
@@ -189,27 +189,28 @@ fn written(source: &Source) -> String {
     if let Some(archive) = &mut source.archive {
         archive.secret_ref = None;
     }
-    knoll_bundle::digest(&serde_json::to_vec(&source).unwrap_or_default())
+    Digest::of(serde_json::to_vec(&source).unwrap_or_default()).into()
 }
 
 /// The newest files, stored in the cluster. Files that are stored already are not fetched again.
 async fn newest(
-    client: &Client,
+    storage: &Storage,
     resolver: &knoll_storage::Sources,
     stack: &Stack,
     written: String,
     before: Option<&(Fetched, bool)>,
 ) -> Result<Fetched, SourceError> {
     let namespace = stack.namespace().unwrap_or_default();
-    let earlier = before.map(|(before, verified)| Earlier {
+    let bundle = before.and_then(|(before, _)| before.bundle.parse().ok());
+    let earlier = before.zip(bundle.as_ref()).map(|((before, verified), bundle)| Earlier {
         revision: &before.revision,
-        bundle: &before.bundle,
+        bundle,
         is_stored: *verified,
     });
     match (resolver.resolve(&namespace, &stack.spec.source, earlier).await?, before) {
         (Origin::Files { bundle, revision: Some(revision) }, _) => {
-            bundles::store(client, &namespace, &bundle).await?;
-            Ok(Fetched { source: written, revision, bundle: bundle.digest })
+            storage.bundles().store(&namespace, &bundle).await?;
+            Ok(Fetched { source: written, revision, bundle: bundle.digest.into() })
         }
         (Origin::Stored(_), Some((before, _))) => Ok(before.clone()),
         // Only a source outside of the cluster comes here.

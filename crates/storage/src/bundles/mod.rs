@@ -1,190 +1,175 @@
-//! Keeps bundles in ConfigMaps that never change.
+//! The bundles of modules, in ConfigMaps that never change.
 //!
-//! The head is named after the digest and holds the first part and the names of the others, so it is written last: a
-//! bundle whose head is there is complete, and a head can never meet parts of another bundle.
+//! *Guarantees.* The head is named after the digest, holds the first part and names the others, and is written last: a
+//! bundle whose head exists is complete. What [`Bundles::fetch`] returns has the digest that was asked for. A bundle has no
+//! owner: Runs, Workspaces and Stacks refer to it by its digest, and [`Bundles::sweep`] deletes those that nothing has
+//! referred to for a while.
 
 use std::collections::BTreeMap;
 
-use futures::{StreamExt, TryStreamExt, stream};
-use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knoll_api::Digest;
 use knoll_api::names::{self, annotation, content, label};
 use knoll_bundle::{Bundle, digest_of};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
-use serde_json::json;
+use kube::Api;
+use kube::api::PostParams;
+
+use crate::blob::{NAME_DIGITS, PART, cut, mark_used, read_parts, write_parts};
+use crate::error::Error;
+use crate::seal::Sealer;
+use crate::{ContentKind, Storage, message_of};
 
 mod sweep;
 
-pub use sweep::{UNUSED_FOR, sweep};
-
-/// The size of a part. A ConfigMap holds 1 MiB, and travels as base64.
-const PART: usize = 512 * 1024;
-/// What is so small that sending it costs no more than to ask whether it is there.
+/// To send a bundle up to this size costs no more than to ask whether it is stored.
 const SMALL: usize = 16 * 1024;
-/// How many parts are on the way at the same time.
-const AT_ONCE: usize = 4;
 /// The key of the packed bytes.
 const BYTES: &str = "bundle";
 /// The key of the names of further parts in a head, one a line.
 const PARTS: &str = "parts";
+/// The value of a label has at most 63 characters.
+const LABEL_DIGITS: usize = 63;
 
-/// Why a bundle cannot be kept, or is not there.
+/// Why a bundle cannot be stored or read.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The bundle is not there.
+pub enum BundleError {
     #[error("there is no bundle `{digest}` in namespace `{namespace}`; apply the module from its source first")]
-    Missing {
-        /// The bundle's digest.
-        digest: String,
-        /// Where it was looked for.
-        namespace: String,
-    },
+    Missing { digest: Digest, namespace: String },
     /// Parts of the bundle are missing or changed.
     #[error(
-        "the bundle `{digest}` is damaged: {why}; delete the ConfigMaps with the label {}={label}, and apply the module from its source again",
-        label::BUNDLE
+        "the bundle `{digest}` is damaged: {why}; delete the ConfigMaps with the label {}={}, and apply the module from its source again",
+        label::BUNDLE, digest.short(LABEL_DIGITS)
     )]
-    Damaged {
-        /// The bundle's digest.
-        digest: String,
-        /// The value of the label of its ConfigMaps.
-        label: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The API failed.
-    #[error("the Kubernetes API failed: {}", crate::message_of(.0))]
+    Damaged { digest: Digest, why: String },
+    #[error("the Kubernetes API failed: {}", message_of(.0))]
     Api(#[from] kube::Error),
 }
 
-/// Keeps a bundle in this namespace; one that is there already is marked as used.
-///
-/// Whoever stores a bundle has [`UNUSED_FOR`] to write an object that refers to it.
-///
-/// # Errors
-/// When the API does not take it.
-pub async fn store(client: &Client, namespace: &str, bundle: &Bundle) -> Result<(), StoreError> {
-    store_with(client, namespace, bundle, |_| {}).await
+/// The bundles of modules.
+#[derive(Clone)]
+pub struct Bundles {
+    storage: Storage,
 }
 
-/// As [`store`], for a bundle that is most likely there: then it takes one request.
-///
-/// # Errors
-/// As [`store`].
-pub async fn store_again(client: &Client, namespace: &str, bundle: &Bundle) -> Result<(), StoreError> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    if touch(&api, &names::bundle_config_map(&bundle.digest)).await? {
-        return Ok(());
+impl Bundles {
+    pub(crate) fn new(storage: Storage) -> Self {
+        Bundles { storage }
     }
-    store(client, namespace, bundle).await
-}
 
-/// As [`store`]; `sent` is told how many bytes more are there.
-///
-/// # Errors
-/// As [`store`].
-pub async fn store_with(
-    client: &Client,
-    namespace: &str,
-    bundle: &Bundle,
-    sent: impl Fn(u64),
-) -> Result<(), StoreError> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let Bundle { digest, bytes } = bundle;
-    let head_name = names::bundle_config_map(digest);
-    // The same files are often applied again; then nothing has to be sent.
-    if bytes.len() > SMALL && touch(&api, &head_name).await? {
-        return Ok(());
+    /// Stores a bundle in this namespace; one that is stored already is marked as used.
+    ///
+    /// The caller has [`crate::UNUSED_FOR`] to write an object that refers to it.
+    ///
+    /// # Errors
+    /// When the API does not take it.
+    pub async fn store(&self, namespace: &str, bundle: &Bundle) -> Result<(), BundleError> {
+        self.store_with(namespace, bundle, |_| {}).await
     }
-    // The packer's version decides about the packed bytes, so they are in the names of the parts too.
-    let packed = knoll_bundle::digest(bytes);
-    let mut parts = bytes.chunks(PART).map(<[u8]>::to_vec);
-    let first = parts.next().unwrap_or_default();
-    let parts: Vec<ConfigMap> = parts
-        .enumerate()
-        .map(|(number, part)| {
-            let name = format!("{head_name}-{}-{}", short(&packed, 10), number + 1);
-            config_map(digest, &name, BTreeMap::from([(BYTES.to_owned(), ByteString(part))]))
-        })
-        .collect();
-    let names: Vec<String> = parts.iter().filter_map(|part| part.metadata.name.clone()).collect();
-    let create_part = async |part: ConfigMap| {
-        let size = part.binary_data.as_ref().and_then(|data| data.get(BYTES)).map_or(0, |part| part.0.len());
-        create(&api, part).await?;
-        sent(size as u64);
-        Ok::<_, StoreError>(())
-    };
-    stream::iter(parts).map(create_part).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
-    let data = BTreeMap::from([
-        (BYTES.to_owned(), ByteString(first)),
-        (PARTS.to_owned(), ByteString(names.join("\n").into_bytes())),
-    ]);
-    create(&api, config_map(digest, &head_name, data)).await
-}
 
-/// The packed bytes of a bundle.
-///
-/// # Errors
-/// When it is not there, or is not what was stored.
-pub async fn fetch(client: &Client, namespace: &str, digest: &str) -> Result<Vec<u8>, StoreError> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let damaged =
-        |why: String| StoreError::Damaged { digest: digest.to_owned(), label: label_value(digest).to_owned(), why };
-    let head = api.get_opt(&names::bundle_config_map(digest)).await?;
-    let head =
-        head.ok_or_else(|| StoreError::Missing { digest: digest.to_owned(), namespace: namespace.to_owned() })?;
-    let mut data = head.binary_data.unwrap_or_default();
-    let mut take = |key: &str| data.remove(key).map(|value| value.0).unwrap_or_default();
-    let (mut bytes, names) = (take(BYTES), take(PARTS));
-    let names: Vec<String> = String::from_utf8_lossy(&names).lines().map(str::to_owned).collect();
-    let mut parts = stream::iter(names)
-        .map(|name| {
-            let api = api.clone();
-            async move { Ok::<_, kube::Error>((api.get_opt(&name).await?, name)) }
-        })
-        .buffered(AT_ONCE);
-    while let Some((part, name)) = parts.try_next().await? {
-        let part = part.and_then(|part| part.binary_data?.remove(BYTES));
-        bytes.extend(part.ok_or_else(|| damaged(format!("its part `{name}` is missing")))?.0);
+    /// As [`Bundles::store`], for a bundle that is most likely stored already: then it takes one request.
+    ///
+    /// # Errors
+    /// As [`Bundles::store`].
+    pub async fn store_again(&self, namespace: &str, bundle: &Bundle) -> Result<(), BundleError> {
+        if mark_used(&self.api(namespace), &names::bundle_config_map(bundle.digest.as_str())).await? {
+            return Ok(());
+        }
+        self.store(namespace, bundle).await
     }
-    match digest_of(&bytes) {
-        Ok(found) if found == digest => Ok(bytes),
-        Ok(found) => Err(damaged(format!("its content is `{found}`"))),
-        Err(error) => Err(damaged(format!("it cannot be unpacked: {error}"))),
+
+    /// As [`Bundles::store`]; `sent` is told the bytes of each part that is stored.
+    ///
+    /// # Errors
+    /// As [`Bundles::store`].
+    pub async fn store_with(&self, namespace: &str, bundle: &Bundle, sent: impl Fn(u64)) -> Result<(), BundleError> {
+        let api = self.api(namespace);
+        let Bundle { digest, bytes } = bundle;
+        let failed = failure(digest);
+        let head_name = names::bundle_config_map(digest.as_str());
+        // The same files are often applied again; then nothing has to be sent.
+        if bytes.len() > SMALL && mark_used(&api, &head_name).await? {
+            return Ok(());
+        }
+        // The packer's version decides about the packed bytes, so these are in the names of the parts too.
+        let packed = Digest::of(bytes);
+        let stored = self.sealer(namespace, digest).seal(bytes.clone()).map_err(Error::from).map_err(&failed)?;
+        let mut parts = cut(&stored, PART).into_iter();
+        let first = parts.next().unwrap_or_default();
+        let parts: Vec<ConfigMap> = parts
+            .enumerate()
+            .map(|(number, part)| {
+                let name = format!("{head_name}-{}-{}", packed.short(NAME_DIGITS), number + 1);
+                config_map(digest, &name, BTreeMap::from([(BYTES.to_owned(), ByteString(part))]))
+            })
+            .collect();
+        let names: Vec<String> = parts.iter().filter_map(|part| part.metadata.name.clone()).collect();
+        write_parts(&api, parts, sent).await.map_err(&failed)?;
+        let data = BTreeMap::from([
+            (BYTES.to_owned(), ByteString(first)),
+            (PARTS.to_owned(), ByteString(names.join("\n").into_bytes())),
+        ]);
+        create_head(&api, &config_map(digest, &head_name, data), &head_name).await
     }
-}
 
-/// Whether a bundle is kept in this namespace.
-///
-/// # Errors
-/// When the API fails.
-pub async fn is_stored(client: &Client, namespace: &str, digest: &str) -> Result<bool, kube::Error> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    Ok(api.get_metadata_opt(&names::bundle_config_map(digest)).await?.is_some())
-}
+    /// The packed bytes of a bundle.
+    ///
+    /// # Errors
+    /// When it is not stored, or is damaged.
+    pub async fn fetch(&self, namespace: &str, digest: &Digest) -> Result<Vec<u8>, BundleError> {
+        let api = self.api(namespace);
+        let failed = failure(digest);
+        let damaged = |why: String| BundleError::Damaged { digest: digest.clone(), why };
+        let head = api.get_opt(&names::bundle_config_map(digest.as_str())).await?;
+        let missing = || BundleError::Missing { digest: digest.clone(), namespace: namespace.to_owned() };
+        let mut data = head.ok_or_else(missing)?.binary_data.unwrap_or_default();
+        let mut take = |key: &str| data.remove(key).map(|value| value.0).unwrap_or_default();
+        let (first, names) = (take(BYTES), take(PARTS));
+        let names: Vec<String> = String::from_utf8_lossy(&names).lines().map(str::to_owned).collect();
+        let stored = read_parts(&api, first, &names, BYTES).await.map_err(&failed)?;
+        let bytes = self.sealer(namespace, digest).open(stored).map_err(Error::from).map_err(&failed)?;
+        match digest_of(&bytes) {
+            Ok(found) if found == *digest => Ok(bytes),
+            Ok(found) => Err(damaged(format!("its content is `{found}`"))),
+            Err(error) => Err(damaged(format!("it cannot be unpacked: {error}"))),
+        }
+    }
 
-/// Marks a ConfigMap as used now; says whether it is there.
-async fn touch(api: &Api<ConfigMap>, name: &str) -> Result<bool, StoreError> {
-    let patch = json!({"metadata": {"annotations": {annotation::USED_AT: Timestamp::now().to_string()}}});
-    match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
-        Err(error) => Err(error.into()),
+    /// Whether a bundle is stored in this namespace.
+    ///
+    /// # Errors
+    /// When the API fails.
+    pub async fn is_stored(&self, namespace: &str, digest: &Digest) -> Result<bool, kube::Error> {
+        let head = self.api(namespace).get_metadata_opt(&names::bundle_config_map(digest.as_str())).await?;
+        Ok(head.is_some())
+    }
+
+    fn sealer(&self, namespace: &str, digest: &Digest) -> Sealer {
+        self.storage.sealer(ContentKind::Bundle, namespace, digest.as_str())
+    }
+
+    fn api(&self, namespace: &str) -> Api<ConfigMap> {
+        Api::namespaced(self.storage.client().clone(), namespace)
     }
 }
 
-/// Creates a ConfigMap whose name stands for its content; one that is there is marked as used.
-async fn create(api: &Api<ConfigMap>, map: ConfigMap) -> Result<(), StoreError> {
+fn failure(digest: &Digest) -> impl Fn(Error) -> BundleError + '_ {
+    |error| match error {
+        Error::Api(error) => BundleError::Api(error),
+        error => BundleError::Damaged { digest: digest.clone(), why: error.to_string() },
+    }
+}
+
+/// Creates a head; one that exists is marked as used. Its bytes are not compared: another version of the packer makes
+/// other bytes of the same files.
+async fn create_head(api: &Api<ConfigMap>, head: &ConfigMap, name: &str) -> Result<(), BundleError> {
     loop {
-        match api.create(&PostParams::default(), &map).await {
+        match api.create(&PostParams::default(), head).await {
             Ok(_) => return Ok(()),
+            // It may be swept between the two requests; then it is created after all.
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                let name = map.metadata.name.as_deref().unwrap_or_default();
-                // It may be swept between the two requests; then it is created after all.
-                if touch(api, name).await? {
+                if mark_used(api, name).await? {
                     return Ok(());
                 }
             }
@@ -193,30 +178,20 @@ async fn create(api: &Api<ConfigMap>, map: ConfigMap) -> Result<(), StoreError> 
     }
 }
 
-fn config_map(digest: &str, name: &str, data: BTreeMap<String, ByteString>) -> ConfigMap {
+fn config_map(digest: &Digest, name: &str, data: BTreeMap<String, ByteString>) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             labels: Some(BTreeMap::from([
-                (label::BUNDLE.to_owned(), label_value(digest).to_owned()),
+                (label::BUNDLE.to_owned(), digest.short(LABEL_DIGITS).to_owned()),
                 (label::CONTENT.to_owned(), content::BUNDLE.to_owned()),
                 (label::MANAGED_BY.to_owned(), label::MANAGED_BY_KNOLL.to_owned()),
             ])),
-            annotations: Some(BTreeMap::from([(annotation::DIGEST.to_owned(), digest.to_owned())])),
+            annotations: Some(BTreeMap::from([(annotation::DIGEST.to_owned(), digest.to_string())])),
             ..ObjectMeta::default()
         },
         immutable: Some(true),
         binary_data: Some(data),
         ..ConfigMap::default()
     }
-}
-
-fn label_value(digest: &str) -> &str {
-    short(digest, 63)
-}
-
-/// The first digits of a digest.
-fn short(digest: &str, digits: usize) -> &str {
-    let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
-    hash.get(..digits).unwrap_or(hash)
 }

@@ -3,41 +3,39 @@
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use knoll_api::run::{Run, StepName, StepStatus};
+use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
 
-mod append;
+use crate::blob::BlobError;
+use crate::{ContentKind, Storage};
 
-pub use append::LogWriter;
-use append::{selector, start, text};
+mod writer;
+
+pub use writer::LogWriter;
+use writer::{selector, start, text};
 
 /// Why a log cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The API failed.
+pub enum LogError {
     #[error("cannot read the log: {}", crate::message_of(.0))]
     Api(#[from] kube::Error),
-    /// The watch failed.
     #[error("cannot follow the log: {0}")]
     Watch(#[from] watcher::Error),
-    /// The log is damaged.
-    #[error("a part of the log cannot be unpacked: {0}; somebody changed a ConfigMap of it")]
-    Unpack(#[from] std::io::Error),
+    #[error("cannot read the log: {0}")]
+    Damaged(#[from] BlobError),
 }
 
-/// A part of a log: from one byte on, up to another one.
+/// A range of a log's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// The first byte.
+pub struct LogRange {
     pub from: u64,
     /// The byte behind the last; the log's end when absent.
     pub to: Option<u64>,
 }
 
-impl Range {
-    /// All of it.
-    pub const WHOLE: Range = Range { from: 0, to: None };
+impl LogRange {
+    pub const WHOLE: LogRange = LogRange { from: 0, to: None };
 
     /// What a step printed; nothing when the run has no such step, or has not come to it.
     #[must_use]
@@ -51,7 +49,7 @@ impl Range {
             Some(_) => Some(from),
             None => later.filter(|offset| *offset > from).min(),
         };
-        Some(Range { from, to })
+        Some(LogRange { from, to })
     }
 
     /// What of a piece that begins at `start` lies in the range.
@@ -63,38 +61,64 @@ impl Range {
     }
 }
 
-/// What is kept of a run's log.
-///
-/// # Errors
-/// When it cannot be read.
-pub async fn read(client: &Client, namespace: &str, run: &str, range: Range) -> Result<Vec<u8>, Error> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let mut parts = api.list(&ListParams::default().labels(&selector(run))).await?.items;
-    parts.sort_by_key(start);
-    let mut log = Vec::new();
-    for part in parts {
-        log.extend_from_slice(range.cut(start(&part).unwrap_or_default(), &text(&part)?));
-    }
-    Ok(log)
+/// The logs of Runs.
+pub struct Logs {
+    storage: Storage,
 }
 
-/// The log of a run from `offset` on, piece by piece as it is kept. It does not end by itself: a run's log is complete when
-/// the run has ended, and then [`read`] gives what a stream has not brought yet.
-pub fn follow(client: &Client, namespace: &str, run: &str, offset: u64) -> impl Stream<Item = Result<Vec<u8>, Error>> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let config = watcher::Config::default().labels(&selector(run));
-    let changes = watcher(api, config).default_backoff().applied_objects().map_err(Error::from);
-    // The first list comes in any order, so parts that are early wait for those before them.
-    let begin = (offset, Vec::<(u64, Vec<u8>)>::new());
-    changes
-        .scan(begin, |(printed, waiting), part| {
-            let piece = part.and_then(|part| {
-                waiting.push((start(&part).unwrap_or_default(), text(&part)?));
-                Ok(take(printed, waiting))
-            });
-            std::future::ready(Some(piece))
-        })
-        .filter(|piece| std::future::ready(!matches!(piece, Ok(piece) if piece.is_empty())))
+impl Logs {
+    pub(crate) fn new(storage: Storage) -> Self {
+        Logs { storage }
+    }
+
+    /// Appends to the log of a Run. It has read nothing yet.
+    #[must_use]
+    pub fn writer(&self, namespace: &str, run: &str, workspace: &str) -> LogWriter {
+        LogWriter::new(self.storage.clone(), namespace, run, workspace)
+    }
+
+    /// The log of a Run, as far as it is stored.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn read(&self, namespace: &str, run: &str, range: LogRange) -> Result<Vec<u8>, LogError> {
+        let sealer = self.storage.sealer(ContentKind::Log, namespace, run);
+        let mut parts = self.api(namespace).list(&ListParams::default().labels(&selector(run))).await?.items;
+        parts.sort_by_key(start);
+        let mut log = Vec::new();
+        for part in parts {
+            log.extend_from_slice(range.cut(start(&part).unwrap_or_default(), &text(&part, &sealer)?));
+        }
+        Ok(log)
+    }
+
+    /// The log of a Run from `offset` on, piece by piece as it is stored. The stream does not end by itself: a log is
+    /// complete when its Run has ended, and then [`Logs::read`] gives the bytes that the stream has not brought yet.
+    pub fn follow(
+        &self,
+        namespace: &str,
+        run: &str,
+        offset: u64,
+    ) -> impl Stream<Item = Result<Vec<u8>, LogError>> + use<> {
+        let sealer = self.storage.sealer(ContentKind::Log, namespace, run);
+        let config = watcher::Config::default().labels(&selector(run));
+        let changes = watcher(self.api(namespace), config).default_backoff().applied_objects().map_err(LogError::from);
+        // The first list comes in any order, so parts that are early wait for those before them.
+        let begin = (offset, Vec::<(u64, Vec<u8>)>::new());
+        changes
+            .scan(begin, move |(printed, waiting), part| {
+                let piece = part.and_then(|part| {
+                    waiting.push((start(&part).unwrap_or_default(), text(&part, &sealer)?));
+                    Ok(take(printed, waiting))
+                });
+                std::future::ready(Some(piece))
+            })
+            .filter(|piece| std::future::ready(!matches!(piece, Ok(piece) if piece.is_empty())))
+    }
+
+    fn api(&self, namespace: &str) -> Api<ConfigMap> {
+        Api::namespaced(self.storage.client().clone(), namespace)
+    }
 }
 
 /// Everything that follows on what is printed.
@@ -105,7 +129,7 @@ fn take(printed: &mut u64, waiting: &mut Vec<(u64, Vec<u8>)>) -> Vec<u8> {
         if *start > *printed {
             return true;
         }
-        let more = Range { from: *printed, to: None }.cut(*start, text);
+        let more = LogRange { from: *printed, to: None }.cut(*start, text);
         piece.extend_from_slice(more);
         *printed += more.len() as u64;
         false
@@ -129,7 +153,7 @@ mod tests {
         let steps =
             vec![at(StepName::Setup, 0), at(StepName::Init, 0), at(StepName::Plan, 40), at(StepName::Apply, 90)];
         run.status = Some(RunStatus { steps, ..RunStatus::default() });
-        let range = |step| Range::of_step(&run, step).map(|range| (range.from, range.to));
+        let range = |step| LogRange::of_step(&run, step).map(|range| (range.from, range.to));
         assert_eq!(range(StepName::Setup), Some((0, Some(0))));
         assert_eq!(range(StepName::Init), Some((0, Some(40))));
         assert_eq!(range(StepName::Plan), Some((40, Some(90))));

@@ -1,28 +1,29 @@
 //! How the state of a Workspace lies in Secrets, and which writes bring a new version there.
 //!
 //! The head Secret holds the current version: its packed content when that fits, else the names of the Secrets that hold its
-//! parts; and the list of the earlier versions that are kept, one a run. Writes are a list of values, made by a pure
-//! function: first what the new head needs, then the head, last what nobody needs any more. Cut off anywhere, that list
-//! leaves the old version or the new one, and making the same write again completes it.
+//! parts; and the list of the earlier versions that are kept, one a run. Its annotations summarise the current version for
+//! readers of metadata. Pure.
 //!
-//! The head also names its writer. A pod claims it before it reads the state, and each write is made on condition that
-//! the head is still the one that was read, so no write of an earlier writer can follow on a claim.
+//! *Guarantees.* A new version is a [`Writes`]: first the parts that the new head needs, then the head, last the parts that
+//! nothing needs any more. Cut off anywhere, it leaves the old version or the new one, and making the same write again
+//! completes it. The head also names its writer. A pod claims the head before it reads the state, and each write carries
+//! the resourceVersion that was read, so no write of an earlier writer lands behind a claim.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use knoll_api::Digest;
 use knoll_api::names::{self, annotation, content, label, secret_type};
-use knoll_api::workspace::{Workspace, WorkspaceDeletionPolicy};
+use knoll_api::workspace::{StateSummary, Workspace, WorkspaceDeletionPolicy};
+use knoll_core::workspace::Head as Summary;
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 
 use super::file::StateFile;
-use crate::chunks::{self, Packed};
+use crate::blob::{Blob, CONTENT, NAME_DIGITS};
 
-/// The key of packed content in a Secret.
-pub const CONTENT: &str = "content";
 /// The key of the [`Index`] in a head.
 const INDEX: &str = "index";
 /// The key of the dependency lock file in a head.
@@ -31,15 +32,15 @@ const LOCK: &str = "lock";
 const PUBLIC_OUTPUTS: usize = 128 * 1024;
 
 /// One version of a state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Version {
     /// Terraform's count of its writes.
     pub serial: u64,
     /// Terraform's name for the state's history.
     pub lineage: String,
-    /// `sha256:` and the hash of its bytes.
-    pub digest: String,
+    /// The digest of its bytes.
+    pub digest: Digest,
     /// How many resource instances it holds.
     pub resources: u32,
     /// When it was written (RFC 3339).
@@ -61,6 +62,19 @@ pub struct Index {
     /// Earlier versions, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Version>,
+}
+
+impl Index {
+    /// The versions that are kept, the current one first.
+    pub fn versions(&self) -> impl Iterator<Item = &Version> {
+        self.current.iter().chain(&self.history)
+    }
+
+    /// The names of all Secrets that hold a part of a version.
+    #[must_use]
+    pub fn parts(&self) -> HashSet<&str> {
+        self.versions().flat_map(|version| &version.parts).map(String::as_str).collect()
+    }
 }
 
 /// A head, read from its Secret.
@@ -89,15 +103,15 @@ pub struct Owner {
     pub keep: usize,
 }
 
-/// One request to the API.
+/// The requests that store a new version, in their order.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Write {
-    /// Creates a Secret that never changes. One that exists already has the same content, by its name.
-    Create(Box<Secret>),
-    /// Creates the head, or replaces the one of the resourceVersion in it.
-    Head(Box<Secret>),
-    /// Deletes a Secret that no head names any more.
-    Delete(String),
+pub(super) struct Writes {
+    /// Secrets that never change, created first. One that exists already has the same content, by its name.
+    pub parts: Vec<Secret>,
+    /// The head, created or replaced on the resourceVersion in it.
+    pub head: Secret,
+    /// The names of Secrets that the new head does not name any more, deleted last.
+    pub unneeded: Vec<String>,
 }
 
 /// A head that cannot be understood.
@@ -144,9 +158,24 @@ impl From<&Workspace> for Owner {
     }
 }
 
-/// What is applied to a head, or makes it, to name the one who may write from now on. It changes nothing else.
+/// Reads the annotations of a head Secret; `None` when it holds no state yet.
 #[must_use]
-pub fn claim(owner: &Owner, writer: &str) -> Secret {
+pub fn summary(annotations: &BTreeMap<String, String>) -> Option<Summary> {
+    let text = |key: &str| annotations.get(key).map(String::as_str);
+    let summary = StateSummary {
+        serial: text(annotation::SERIAL)?.parse().ok()?,
+        lineage: text(annotation::LINEAGE)?.to_owned(),
+        digest: text(annotation::DIGEST)?.to_owned(),
+        resources: text(annotation::RESOURCES).and_then(|count| count.parse().ok()).unwrap_or_default(),
+        updated_at: text(annotation::UPDATED_AT).and_then(|time| time.parse().ok()).map(MicroTime),
+    };
+    let outputs = text(annotation::OUTPUTS).and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
+    Some(Summary { summary, outputs })
+}
+
+/// A patch for server-side apply that names the writer of a head from now on, and changes nothing else of it.
+#[must_use]
+pub(super) fn claim(owner: &Owner, writer: &str) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(names::state_secret(&owner.workspace)),
@@ -161,16 +190,8 @@ pub fn claim(owner: &Owner, writer: &str) -> Secret {
 }
 
 /// The writes that make `file` the current version, written by `run`.
-#[must_use]
-pub fn put(
-    owner: &Owner,
-    head: &Head,
-    file: &StateFile,
-    packed: Packed,
-    run: &str,
-    now: jiff::Timestamp,
-) -> Vec<Write> {
-    let Packed { digest, parts } = packed;
+pub(super) fn put(owner: &Owner, head: &Head, file: &StateFile, blob: Blob, run: &str, now: jiff::Timestamp) -> Writes {
+    let Blob { digest, parts } = blob;
     let mut version = Version {
         serial: file.serial,
         lineage: file.lineage.clone(),
@@ -180,7 +201,7 @@ pub fn put(
         run: run.to_owned(),
         parts: Vec::new(),
     };
-    let mut writes = Vec::new();
+    let mut created = Vec::new();
     let mut inline = None;
     if let [only] = &parts[..] {
         inline = Some(only.clone());
@@ -188,7 +209,7 @@ pub fn put(
         for (number, part) in parts.into_iter().enumerate() {
             let secret = part_secret(owner, &version, number, part);
             version.parts.extend(secret.metadata.name.clone());
-            writes.push(Write::Create(Box::new(secret)));
+            created.push(secret);
         }
     }
     let mut gone = Vec::new();
@@ -201,7 +222,7 @@ pub fn put(
             if let (true, Some(content)) = (last.parts.is_empty(), &head.inline) {
                 let secret = part_secret(owner, &last, 0, content.clone());
                 last.parts.extend(secret.metadata.name.clone());
-                writes.push(Write::Create(Box::new(secret)));
+                created.push(secret);
             }
             history.insert(0, last);
         }
@@ -211,27 +232,24 @@ pub fn put(
         gone.extend(history.split_off(kept));
     }
     let index = Index { current: Some(version), history };
-    let needed: Vec<String> =
-        index.current.iter().chain(&index.history).flat_map(|version| version.parts.clone()).collect();
+    // The same content may be current again under the same name.
+    let needed = index.parts();
+    let unneeded = gone.into_iter().flat_map(|version| version.parts).filter(|name| !needed.contains(name.as_str()));
+    let unneeded = unneeded.collect();
     let (resource_version, lock, writer) = (head.resource_version.clone(), head.lock.clone(), head.writer.clone());
     let next = Head { resource_version, index, inline, lock, writer };
-    writes.push(Write::Head(Box::new(head_secret(owner, &next, Some(file)))));
-    // The same content may be current again under the same name.
-    let unneeded = gone.into_iter().flat_map(|version| version.parts).filter(|name| !needed.contains(name));
-    writes.extend(unneeded.map(Write::Delete));
-    writes
+    Writes { parts: created, head: head_secret(owner, &next, Some(file)), unneeded }
 }
 
-/// The write that keeps a dependency lock file.
-#[must_use]
-pub fn put_lock(owner: &Owner, head: &Head, secret: Option<&Secret>, lock: Vec<u8>) -> Write {
+/// The head with another dependency lock file.
+pub(super) fn put_lock(owner: &Owner, head: &Head, secret: Option<&Secret>, lock: Vec<u8>) -> Secret {
     let mut next = match secret {
         Some(secret) => secret.clone(),
         None => head_secret(owner, head, None),
     };
     next.metadata.managed_fields = None;
     next.data.get_or_insert_default().insert(LOCK.to_owned(), ByteString(lock));
-    Write::Head(Box::new(next))
+    next
 }
 
 fn head_secret(owner: &Owner, head: &Head, file: Option<&StateFile>) -> Secret {
@@ -269,7 +287,7 @@ fn head_secret(owner: &Owner, head: &Head, file: Option<&StateFile>) -> Secret {
 }
 
 fn part_secret(owner: &Owner, version: &Version, number: usize, part: Vec<u8>) -> Secret {
-    let name = names::state_part_secret(&owner.workspace, version.serial, chunks::short(&version.digest), number);
+    let name = names::state_part_secret(&owner.workspace, version.serial, version.digest.short(NAME_DIGITS), number);
     let mut labels = labels(owner, content::STATE_PART);
     labels.insert(label::RUN.to_owned(), version.run.clone());
     Secret {
@@ -300,7 +318,7 @@ fn version_annotations(version: &Version) -> BTreeMap<String, String> {
         (annotation::SERIAL.to_owned(), version.serial.to_string()),
         (annotation::LINEAGE.to_owned(), version.lineage.clone()),
         (annotation::RESOURCES.to_owned(), version.resources.to_string()),
-        (annotation::DIGEST.to_owned(), version.digest.clone()),
+        (annotation::DIGEST.to_owned(), version.digest.to_string()),
         (annotation::UPDATED_AT.to_owned(), version.updated_at.clone()),
     ])
 }
@@ -317,6 +335,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::blob;
+    use crate::seal::tests::plain;
+
+    /// One request to the API.
+    #[derive(Debug)]
+    enum Write<'a> {
+        Create(&'a Secret),
+        Head(&'a Secret),
+        Delete(&'a str),
+    }
+
+    fn in_order(writes: &Writes) -> Vec<Write<'_>> {
+        let Writes { parts, head, unneeded } = writes;
+        let parts = parts.iter().map(Write::Create);
+        parts.chain([Write::Head(head)]).chain(unneeded.iter().map(|name| Write::Delete(name))).collect()
+    }
 
     /// An API server as far as Secrets go: creating twice, a stale resourceVersion and a full immutable are refused.
     #[derive(Clone, Default)]
@@ -326,26 +360,30 @@ mod tests {
     }
 
     impl Api {
-        fn apply(&mut self, write: &Write) {
+        fn apply(&mut self, write: &Write<'_>) {
             self.revision += 1;
             match write {
                 Write::Create(secret) => {
                     let name = secret.metadata.name.clone().unwrap();
-                    let known = self.secrets.entry(name).or_insert_with(|| (**secret).clone());
+                    let known = self.secrets.entry(name).or_insert_with(|| (*secret).clone());
                     assert_eq!(known.data, secret.data, "one name, two contents");
                 }
                 Write::Head(secret) => {
                     let name = secret.metadata.name.clone().unwrap();
                     let has = self.secrets.get(&name).and_then(|known| known.metadata.resource_version.clone());
                     assert_eq!(has, secret.metadata.resource_version, "a stale write");
-                    let mut secret = (**secret).clone();
+                    let mut secret = (*secret).clone();
                     secret.metadata.resource_version = Some(self.revision.to_string());
                     self.secrets.insert(name, secret);
                 }
                 Write::Delete(name) => {
-                    assert!(self.secrets.remove(name).is_some(), "{name} is not there")
+                    assert!(self.secrets.remove(*name).is_some(), "{name} is not there")
                 }
             }
+        }
+
+        fn apply_all(&mut self, writes: &Writes) {
+            in_order(writes).iter().for_each(|write| self.apply(write));
         }
 
         fn head(&self) -> Head {
@@ -353,15 +391,15 @@ mod tests {
         }
 
         fn content(&self, version: &Version, inline: Option<&Vec<u8>>) -> Vec<u8> {
-            let parts: Vec<Vec<u8>> = match inline {
-                Some(inline) if version.parts.is_empty() => vec![inline.clone()],
+            let stored: Vec<u8> = match inline {
+                Some(inline) if version.parts.is_empty() => inline.clone(),
                 _ => version
                     .parts
                     .iter()
-                    .map(|name| self.secrets[name].data.as_ref().unwrap()[CONTENT].0.clone())
+                    .flat_map(|name| self.secrets[name].data.as_ref().unwrap()[CONTENT].0.clone())
                     .collect(),
             };
-            chunks::unpack(parts.iter().map(Vec::as_slice), &version.digest).unwrap()
+            blob::unpack(stored, &version.digest, &plain()).unwrap()
         }
 
         /// The current state, and all of the history, as a reader finds it.
@@ -382,10 +420,10 @@ mod tests {
         format!(r#"{{"version":4,"serial":{serial},"lineage":"l","resources":[],"noise":"{noise}"}}"#).into_bytes()
     }
 
-    fn writes(api: &Api, keep: usize, content: &[u8], run: &str) -> Vec<Write> {
-        let packed = chunks::pack(content, 100).unwrap();
+    fn writes(api: &Api, keep: usize, content: &[u8], run: &str) -> Writes {
+        let blob = Blob::pack(content, &plain(), 100).unwrap();
         let file = StateFile::parse(content).unwrap();
-        put(&owner(keep), &api.head(), &file, packed, run, jiff::Timestamp::UNIX_EPOCH)
+        put(&owner(keep), &api.head(), &file, blob, run, jiff::Timestamp::UNIX_EPOCH)
     }
 
     proptest! {
@@ -399,7 +437,8 @@ mod tests {
                 let content = state(serial as u64 + 1, noise);
                 let run = format!("run-{run}");
                 let old = api.read();
-                let all = writes(&api, keep, &content, &run);
+                let writes_of_this = writes(&api, keep, &content, &run);
+                let all = in_order(&writes_of_this);
                 for cut in 0..=all.len() {
                     let mut crashed = api.clone();
                     all[..cut].iter().for_each(|write| crashed.apply(write));
@@ -408,15 +447,15 @@ mod tests {
                     prop_assert!(history.len() < keep);
                     // The same write, made again after the crash, completes it.
                     if current.as_ref() != Some(&content) {
-                        writes(&crashed, keep, &content, &run).iter().for_each(|write| crashed.apply(write));
+                        let again = writes(&crashed, keep, &content, &run);
+                        crashed.apply_all(&again);
                         prop_assert_eq!(crashed.read().0, Some(content.clone()));
                     }
                 }
                 all.iter().for_each(|write| api.apply(write));
                 // Nothing lies around that no head names.
                 let head = api.head();
-                let named = head.index.current.iter().chain(&head.index.history).flat_map(|v| v.parts.clone()).count();
-                prop_assert_eq!(api.secrets.len(), named + 1);
+                prop_assert_eq!(api.secrets.len(), head.index.parts().len() + 1);
             }
         }
     }
@@ -426,7 +465,8 @@ mod tests {
         let mut api = Api::default();
         for (serial, run) in [(1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, "c"), (6, "d")] {
             let content = state(serial, &[]);
-            writes(&api, 3, &content, run).iter().for_each(|write| api.apply(write));
+            let all = writes(&api, 3, &content, run);
+            api.apply_all(&all);
         }
         let (current, history) = api.read();
         assert_eq!(current, Some(state(6, &[])));
@@ -438,22 +478,56 @@ mod tests {
         let mut api = Api::default();
         for serial in 1..=3 {
             let all = writes(&api, 10, &state(serial, &[]), "a");
-            assert!(matches!(all[..], [Write::Head(_)]), "{all:?}");
-            api.apply(&all[0]);
+            assert!(matches!(in_order(&all)[..], [Write::Head(_)]), "{all:?}");
+            api.apply_all(&all);
         }
     }
 
     #[test]
     fn a_lock_file_stays_when_the_state_changes_and_may_come_first() {
         let mut api = Api::default();
-        api.apply(&put_lock(&owner(1), &Head::default(), None, b"lock".to_vec()));
+        api.apply(&Write::Head(&put_lock(&owner(1), &Head::default(), None, b"lock".to_vec())));
         assert_eq!(api.head().index.current, None);
-        writes(&api, 1, &state(1, &[]), "a").iter().for_each(|write| api.apply(write));
+        let all = writes(&api, 1, &state(1, &[]), "a");
+        api.apply_all(&all);
         assert_eq!(api.head().lock.as_deref(), Some(&b"lock"[..]));
         let head = api.head();
         let secret = api.secrets.get("knoll-state-w").cloned();
-        api.apply(&put_lock(&owner(1), &head, secret.as_ref(), b"new".to_vec()));
+        api.apply(&Write::Head(&put_lock(&owner(1), &head, secret.as_ref(), b"new".to_vec())));
         assert_eq!(api.head().lock.as_deref(), Some(&b"new"[..]));
         assert_eq!(api.read().0, Some(state(1, &[])));
+    }
+
+    #[test]
+    fn the_annotations_of_a_head_say_what_its_index_says() {
+        let mut api = Api::default();
+        api.apply(&Write::Head(&put_lock(&owner(1), &Head::default(), None, b"lock".to_vec())));
+        let annotations = |api: &Api| api.secrets["knoll-state-w"].metadata.annotations.clone().unwrap_or_default();
+        assert_eq!(summary(&annotations(&api)), None, "a lock file is no state");
+        let all = writes(&api, 1, &state(7, &[]), "a");
+        api.apply_all(&all);
+        let (version, Summary { summary, outputs }) =
+            (api.head().index.current.unwrap(), summary(&annotations(&api)).unwrap());
+        assert_eq!((summary.serial, summary.lineage, summary.resources), (7, version.lineage, version.resources));
+        assert_eq!(version.digest, *summary.digest);
+        assert_eq!(summary.updated_at.unwrap().0.to_string(), version.updated_at);
+        assert!(outputs.is_empty());
+    }
+
+    /// The head of a state as version 0.1 wrote it.
+    #[test]
+    fn a_head_of_an_earlier_version_is_read() {
+        let digest = Digest::of("x");
+        let index = format!(
+            r#"{{"current": {{"serial": 3, "lineage": "l", "digest": "{digest}", "resources": 1, "updatedAt":
+            "2026-01-01T00:00:00Z", "run": "r"}}, "history": [{{"serial": 1, "lineage": "l", "digest": "{digest}",
+            "resources": 0, "updatedAt": "2026-01-01T00:00:00Z", "run": "q", "parts": ["knoll-state-w-1-x-0"]}}]}}"#
+        );
+        let data = [(INDEX, index.as_bytes()), (CONTENT, b"zstd"), (LOCK, b"lock")];
+        let data = data.map(|(key, bytes)| (key.to_owned(), ByteString(bytes.to_vec())));
+        let head = Head::read(Some(&Secret { data: Some(data.into()), ..Secret::default() })).unwrap();
+        assert_eq!(head.index.versions().map(|version| version.serial).collect::<Vec<_>>(), [3, 1]);
+        assert_eq!(head.index.parts(), HashSet::from(["knoll-state-w-1-x-0"]));
+        assert_eq!((head.inline.as_deref(), head.lock.as_deref()), (Some(&b"zstd"[..]), Some(&b"lock"[..])));
     }
 }

@@ -1,8 +1,8 @@
-//! Keeps a run's log in ConfigMaps that outlive its pod and go with the Run.
+//! Appends to a Run's log, in ConfigMaps that outlive its pod and are deleted with the Run.
 //!
-//! They are no Secrets: sensitive values are taken out of a log before it is kept, and whoever may look at a run should be
-//! able to read its log without being able to read Secrets. Each ConfigMap holds a part of the log, packed: the last one is written again with what is appended to it until it is
-//! full. Its annotations say where it begins and how long it is, so a log is read by listing its parts.
+//! They are no Secrets: the runner takes sensitive values out of a log, and reading a log must not need the right to read
+//! Secrets. Each ConfigMap holds a part of the log. The last part is written again with each piece that is appended, until
+//! it is full. Annotations say where a part begins and how long it is, so a log is read by listing its parts.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,29 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use knoll_api::names::{self, annotation, content, label};
+use kube::Api;
 use kube::api::{ListParams, PostParams};
-use kube::{Api, Client};
 use tokio::sync::Mutex;
 
-use crate::content::labels;
+use crate::blob::{self, BlobError, CONTENT};
 use crate::error::Error;
-use crate::states::CONTENT;
+use crate::owned::run_labels;
+use crate::seal::Sealer;
+use crate::{ContentKind, Storage};
 
-/// How much of the log a part holds, before it is packed.
-///
-/// The last part is written again with each piece, so a part is not as large as it could be.
+/// How much of the log a part holds. The last part is written again with each piece, so a part is not as large as it could
+/// be.
 const PART: usize = 128 * 1024;
+/// The largest part that is read. It is far above [`PART`], which another version may have chosen differently.
+const LARGEST: u64 = 16 * 1024 * 1024;
 
 /// The last part of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogEnd {
-    /// Its number.
+struct LogEnd {
+    /// Counted from 0.
     part: usize,
     /// Where in the log it begins.
     start: u64,
-    /// What it holds.
     text: Vec<u8>,
     /// Of its ConfigMap; none before it is written.
     resource_version: Option<String>,
@@ -38,8 +40,7 @@ pub struct LogEnd {
 
 impl LogEnd {
     /// Where the log ends.
-    #[must_use]
-    pub fn offset(&self) -> u64 {
+    fn offset(&self) -> u64 {
         self.start + self.text.len() as u64
     }
 
@@ -67,7 +68,7 @@ impl LogEnd {
 
 /// Appends to the log of one run, and remembers its end.
 pub struct LogWriter {
-    client: Client,
+    storage: Storage,
     namespace: String,
     run: String,
     workspace: String,
@@ -76,10 +77,9 @@ pub struct LogWriter {
 
 impl LogWriter {
     /// The writer of the log of this run. It has read nothing yet.
-    #[must_use]
-    pub fn new(client: Client, namespace: &str, run: &str, workspace: &str) -> Self {
+    pub(super) fn new(storage: Storage, namespace: &str, run: &str, workspace: &str) -> Self {
         let (namespace, run, workspace) = (namespace.to_owned(), run.to_owned(), workspace.to_owned());
-        LogWriter { client, namespace, run, workspace, end: Mutex::default() }
+        LogWriter { storage, namespace, run, workspace, end: Mutex::default() }
     }
 
     /// How long the log is that earlier pods of the run left.
@@ -141,8 +141,7 @@ impl LogWriter {
         let Some(last) = parts.iter().max_by_key(|map| start(map)) else {
             return Ok(LogEnd::default());
         };
-        let text =
-            text(last).map_err(|error| Error::Conflict(format!("the stored log cannot be unpacked: {error}")))?;
+        let text = text(last, &self.sealer())?;
         Ok(LogEnd {
             part: parts.len() - 1,
             start: start(last).unwrap_or_default(),
@@ -152,13 +151,12 @@ impl LogWriter {
     }
 
     fn config_map(&self, owner: &OwnerReference, part: &LogEnd) -> Result<ConfigMap, Error> {
-        let packed = zstd::encode_all(&part.text[..], zstd::DEFAULT_COMPRESSION_LEVEL)
-            .map_err(|error| Error::Internal(error.to_string()))?;
+        let stored = blob::encode(&part.text, &self.sealer())?;
         Ok(ConfigMap {
             metadata: ObjectMeta {
                 name: Some(names::log_config_map(&self.run, part.part)),
                 resource_version: part.resource_version.clone(),
-                labels: Some(labels(content::LOG, &self.run, &self.workspace)),
+                labels: Some(run_labels(content::LOG, &self.run, &self.workspace)),
                 annotations: Some(BTreeMap::from([
                     (annotation::OFFSET.to_owned(), part.start.to_string()),
                     (annotation::SIZE.to_owned(), part.text.len().to_string()),
@@ -166,29 +164,33 @@ impl LogWriter {
                 owner_references: Some(vec![owner.clone()]),
                 ..ObjectMeta::default()
             },
-            binary_data: Some(BTreeMap::from([(CONTENT.to_owned(), ByteString(packed))])),
+            binary_data: Some(BTreeMap::from([(CONTENT.to_owned(), ByteString(stored))])),
             ..ConfigMap::default()
         })
     }
 
     fn api(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        Api::namespaced(self.storage.client().clone(), &self.namespace)
+    }
+
+    fn sealer(&self) -> Sealer {
+        self.storage.sealer(ContentKind::Log, &self.namespace, &self.run)
     }
 }
 
 /// Where in the log a part begins.
-pub(crate) fn start(part: &ConfigMap) -> Option<u64> {
+pub(super) fn start(part: &ConfigMap) -> Option<u64> {
     part.metadata.annotations.as_ref()?.get(annotation::OFFSET)?.parse().ok()
 }
 
-/// What a part holds.
-pub(crate) fn text(part: &ConfigMap) -> std::io::Result<Vec<u8>> {
-    let packed = part.binary_data.as_ref().and_then(|data| data.get(CONTENT)).map(|content| content.0.as_slice());
-    zstd::decode_all(packed.unwrap_or_default())
+/// The text of a part.
+pub(super) fn text(part: &ConfigMap, sealer: &Sealer) -> Result<Vec<u8>, BlobError> {
+    let stored = part.binary_data.as_ref().and_then(|data| data.get(CONTENT)).map(|content| content.0.clone());
+    blob::decode(stored.unwrap_or_default(), sealer, LARGEST)
 }
 
-/// What the parts of a run's log are found by.
-pub(crate) fn selector(run: &str) -> String {
+/// Selects the parts of a Run's log.
+pub(super) fn selector(run: &str) -> String {
     format!("{}={run},{}={}", label::RUN, label::CONTENT, content::LOG)
 }
 

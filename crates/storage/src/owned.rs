@@ -1,0 +1,121 @@
+//! Content in Secrets that belong to an object and are deleted with it: a plan, a state to push, a journal.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use knoll_api::Digest;
+use knoll_api::names::{annotation, label};
+use kube::Api;
+use kube::api::PostParams;
+
+use crate::Storage;
+use crate::blob::{self, Blob, BlobError, CONTENT, NAME_DIGITS, PART, read_parts, write_parts};
+use crate::error::Error;
+use crate::seal::Sealer;
+
+/// The key of the names of the parts in a head, one a line.
+const PARTS: &str = "parts";
+
+/// The Secrets of one content.
+pub(crate) struct Owned {
+    /// The name of the head.
+    pub name: String,
+    /// One of [`knoll_api::names::secret_type`].
+    pub type_: &'static str,
+    pub labels: BTreeMap<String, String>,
+    pub owner: OwnerReference,
+}
+
+impl Owned {
+    /// Stores `content` in place of what was stored under this name. The head is written last.
+    pub(crate) async fn put(
+        &self,
+        storage: &Storage,
+        namespace: &str,
+        sealer: &Sealer,
+        content: &[u8],
+    ) -> Result<Digest, Error> {
+        let api: Api<Secret> = Api::namespaced(storage.client().clone(), namespace);
+        let Blob { digest, parts } = Blob::pack(content, sealer, PART)?;
+        let mut data = BTreeMap::new();
+        let mut names = Vec::new();
+        if let [only] = &parts[..] {
+            data.insert(CONTENT.to_owned(), ByteString(only.clone()));
+        } else {
+            let parts = parts.into_iter().enumerate().map(|(number, part)| {
+                let name = format!("{}-{}-{number}", self.name, digest.short(NAME_DIGITS));
+                let data = BTreeMap::from([(CONTENT.to_owned(), ByteString(part))]);
+                Secret { immutable: Some(true), ..self.secret(&name, &digest, data) }
+            });
+            let parts: Vec<Secret> = parts.collect();
+            names.extend(parts.iter().filter_map(|part| part.metadata.name.clone()));
+            write_parts(&api, parts, |_| {}).await?;
+        }
+        data.insert(PARTS.to_owned(), ByteString(names.join("\n").into_bytes()));
+        let mut head = self.secret(&self.name, &digest, data);
+        match api.create(&PostParams::default(), &head).await {
+            Ok(_) => Ok(digest),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                // A runner that got no answer makes the same write again.
+                let known = api.get(&self.name).await?;
+                head.metadata.resource_version = known.metadata.resource_version;
+                api.replace(&self.name, &PostParams::default(), &head).await?;
+                Ok(digest)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn secret(&self, name: &str, digest: &Digest, data: BTreeMap<String, ByteString>) -> Secret {
+        Secret {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                labels: Some(self.labels.clone()),
+                annotations: Some(BTreeMap::from([(annotation::DIGEST.to_owned(), digest.to_string())])),
+                owner_references: Some(vec![self.owner.clone()]),
+                ..ObjectMeta::default()
+            },
+            type_: Some(self.type_.to_owned()),
+            data: Some(data),
+            ..Secret::default()
+        }
+    }
+}
+
+/// The content that was stored under `name`.
+pub(crate) async fn get(
+    storage: &Storage,
+    namespace: &str,
+    sealer: &Sealer,
+    name: &str,
+) -> Result<Option<Bytes>, Error> {
+    let api: Api<Secret> = Api::namespaced(storage.client().clone(), namespace);
+    let Some(head) = api.get_opt(name).await? else {
+        return Ok(None);
+    };
+    let digest = head.metadata.annotations.as_ref().and_then(|notes| notes.get(annotation::DIGEST)?.parse().ok());
+    let digest: Digest = digest.ok_or_else(|| BlobError::NoDigest(name.to_owned()))?;
+    let mut data = head.data.unwrap_or_default();
+    let stored = match data.remove(CONTENT) {
+        Some(inline) => inline.0,
+        None => {
+            let names = data.remove(PARTS).map(|names| names.0).unwrap_or_default();
+            let names: Vec<String> = String::from_utf8_lossy(&names).lines().map(str::to_owned).collect();
+            read_parts(&api, Vec::new(), &names, CONTENT).await?
+        }
+    };
+    Ok(Some(blob::unpack(stored, &digest, sealer)?.into()))
+}
+
+/// The labels of content that belongs to a Run.
+pub(crate) fn run_labels(kind: &str, run: &str, workspace: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (label::RUN.to_owned(), run.to_owned()),
+        (label::WORKSPACE.to_owned(), workspace.to_owned()),
+        (label::CONTENT.to_owned(), kind.to_owned()),
+        (label::MANAGED_BY.to_owned(), label::MANAGED_BY_KNOLL.to_owned()),
+    ])
+}
