@@ -203,7 +203,7 @@ pub mod label {
     pub const CONTENT: &str = "knoll.dev/content";
     /// The digest of the bundle that a ConfigMap belongs to, without `sha256:` and cut to 63 characters.
     pub const BUNDLE: &str = "knoll.dev/bundle";
-    /// Why a Stack started a Run; one of [`super::purpose`].
+    /// Why a Stack started a Run; a [`Purpose`](crate::Purpose).
     pub const PURPOSE: &str = "knoll.dev/purpose";
     /// Who manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -235,20 +235,6 @@ pub mod content {
     pub const JOURNAL: &str = "journal";
 }
 
-/// Values of [`label::PURPOSE`].
-pub mod purpose {
-    /// To apply a new revision.
-    pub const APPLY: &str = "apply";
-    /// To look for drift.
-    pub const DRIFT: &str = "drift";
-    /// To correct drift.
-    pub const CORRECT: &str = "correct";
-    /// To apply the last good revision again.
-    pub const ROLLBACK: &str = "rollback";
-    /// To destroy all resources before the Stack is deleted.
-    pub const DESTROY: &str = "destroy";
-}
-
 /// Annotations.
 pub mod annotation {
     /// On a pod: the default container of `kubectl logs`, `exec` and `attach`.
@@ -265,8 +251,6 @@ pub mod annotation {
     pub const STACK_UID: &str = "knoll.dev/stack-uid";
     /// On a Run: its number among the Runs of its Stack.
     pub const NUMBER: &str = "knoll.dev/number";
-    /// On a Run: the revision of its Stack that it applies.
-    pub const REVISION: &str = "knoll.dev/revision";
     /// On an object of an Atom: the conditions that make it ready, as `Type=Status[/Reason],...`.
     pub const CONDITIONS: &str = "knoll.dev/conditions";
     /// On an object of an Atom: a CEL expression over `self` that is true when it is ready.
@@ -344,9 +328,6 @@ pub mod secret_type {
     /// The pre-images of an Atom's update.
     pub const JOURNAL: &str = "knoll.dev/journal";
 }
-
-/// The prefix of the names of Secrets of [`secret_type::VARIABLES`].
-pub const VARIABLES_PREFIX: &str = "knoll-variables-";
 
 /// The key of a Secret of [`secret_type::VARIABLES`]: all variables as JSON.
 pub const VARIABLES_KEY: &str = "variables.json";
@@ -432,7 +413,7 @@ pub fn atom_manager(atom: &str) -> String {
 #[must_use]
 pub fn variables_secret(stack: &str, digest: &str) -> String {
     let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
-    format!("{VARIABLES_PREFIX}{stack}-{}", hash.get(..16).unwrap_or(hash))
+    format!("knoll-variables-{stack}-{}", hash.get(..16).unwrap_or(hash))
 }
 
 #[cfg(test)]

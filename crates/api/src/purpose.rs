@@ -2,12 +2,20 @@
 
 use std::fmt;
 
-/// The purpose of a Run of a Stack, as the label [`crate::names::label::PURPOSE`] has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+use kube_core::ResourceExt;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{names::label, run::Run};
+
+/// The purpose of a Run of a Stack, as the label [`label::PURPOSE`] has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Purpose {
     /// To apply a new revision.
+    #[default]
     Apply,
-    /// To look for drift.
+    /// To check for drift.
     Drift,
     /// To correct drift.
     Correct,
@@ -37,6 +45,13 @@ impl Purpose {
     pub fn parse(value: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|purpose| purpose.as_str() == value)
     }
+
+    /// The purpose of a Stack's Run. A Run without a known purpose counts as one that applies, because it may have
+    /// changed the infrastructure.
+    #[must_use]
+    pub fn of(run: &Run) -> Self {
+        run.labels().get(label::PURPOSE).and_then(|value| Self::parse(value)).unwrap_or_default()
+    }
 }
 
 impl fmt::Display for Purpose {
@@ -53,6 +68,7 @@ mod tests {
     fn every_purpose_is_read_back_from_its_label() {
         for purpose in Purpose::ALL {
             assert_eq!(Purpose::parse(purpose.as_str()), Some(purpose));
+            assert_eq!(serde_json::to_value(purpose).ok(), Some(purpose.as_str().into()));
         }
         assert_eq!(Purpose::parse("Apply"), None);
     }

@@ -1,5 +1,7 @@
 //! [`Run`]: one execution of terraform in a Workspace.
 
+use std::borrow::Cow;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube_core::Rule;
 use kube_derive::{CustomResource, KubeSchema};
@@ -13,6 +15,7 @@ use crate::{
     hooks::Hook,
     rules,
     source::Source,
+    stack::Snapshot,
     variables::{Variables, VariablesFrom},
 };
 
@@ -57,6 +60,8 @@ use crate::{
     .message("approval: Prompt needs attach: true, so that there is somebody to ask"))]
 #[x_kube(validation = Rule::new("self.approval != 'Prompt' || !has(self.hooks) || !self.hooks.exists(hook, hook.step in ['pre-plan', 'post-plan', 'pre-apply'])")
     .message("with approval: Prompt terraform plans and applies in one step, so hooks between the two never run; use Auto or Manual"))]
+#[x_kube(validation = Rule::new("!has(self.snapshot) || (!has(self.source) && !has(self.variablesFrom))")
+    .message("snapshot has files and variables of its own; leave source and variablesFrom out"))]
 #[x_kube(validation = Rule::new("!has(self.attachTimeout) || (has(self.attach) && self.attach)")
     .message("attachTimeout needs attach: true"))]
 pub struct RunSpec {
@@ -83,6 +88,9 @@ pub struct RunSpec {
     /// The source of the module. If absent, the bundle that the Workspace last applied is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
+    /// The revision of a Stack that the Run is for, with its files and its variables. Stacks set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Snapshot>,
     /// Values of the module's input variables, as any JSON value.
     #[serde(default, skip_serializing_if = "Variables::is_empty")]
     #[schemars(schema_with = "crate::variables::any_values")]
@@ -131,6 +139,28 @@ pub struct RunSpec {
 impl RunSpec {
     /// The default of [`RunSpec::attach_timeout`].
     pub const DEFAULT_ATTACH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+
+    /// Whether the Run has files of its own. One without uses the bundle that its Workspace last applied.
+    #[must_use]
+    pub fn has_module(&self) -> bool {
+        self.snapshot.is_some() || self.source.is_some()
+    }
+
+    /// The digest of the bundle with the module's files, if the spec names one.
+    #[must_use]
+    pub fn bundle(&self) -> Option<&str> {
+        let of_snapshot = self.snapshot.as_ref().map(|snapshot| snapshot.bundle.as_str());
+        of_snapshot.or_else(|| self.source.as_ref()?.bundle.as_ref().map(|bundle| bundle.digest.as_str()))
+    }
+
+    /// The source of the module's files: the bundle of the snapshot, or [`RunSpec::source`].
+    #[must_use]
+    pub fn module(&self) -> Option<Cow<'_, Source>> {
+        match &self.snapshot {
+            Some(snapshot) => Some(Cow::Owned(Source::bundle(&snapshot.bundle))),
+            None => self.source.as_ref().map(Cow::Borrowed),
+        }
+    }
 }
 
 fn addresses() -> Rule {

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    Purpose,
     duration::Duration,
     hooks::Hook,
     rules,
@@ -16,7 +17,7 @@ use crate::{
     workspace::WorkspaceSpec,
 };
 
-/// What a Stack is told.
+/// The desired infrastructure.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "knoll.dev",
@@ -66,21 +67,21 @@ pub struct StackSpec {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub depends_on: Vec<LocalRef>,
-    /// The watch for changes made outside of Knoll; none when absent.
+    /// Checks for changes made outside of Knoll; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftSpec>,
-    /// What follows a run that failed.
+    /// What follows when a run fails.
     #[serde(default)]
     pub on_failure: OnFailure,
     /// How often a failed revision is tried again with `onFailure: Retry`; 5 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub retry_limit: Option<u32>,
-    /// The wait before a failed run is followed by another, doubled for each further one up to 10m; 10s when absent.
+    /// The wait before the next run after a failure, doubled for each further one up to 10m; 10s when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::at_least("1s"))]
     pub retry_backoff: Option<Duration>,
-    /// How often a step is tried.
+    /// How often a failed step is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// Scripts between the steps of its runs.
@@ -97,8 +98,8 @@ pub struct StackSpec {
     /// Starts no runs while true.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
-    /// The Atom in the same namespace that this Stack goes back with: when an update of it that used a new revision of
-    /// the Stack fails, the revision before is applied again.
+    /// An Atom in the same namespace that this Stack is rolled back with: when an update of the Atom fails that used a new
+    /// revision of the Stack, the previous revision is applied again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = rules::object_name())]
@@ -124,14 +125,14 @@ pub enum StackApproval {
     ManualOnDestroy,
 }
 
-/// The watch for changes made outside of Knoll.
+/// Checks for changes made outside of Knoll.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftSpec {
-    /// How often to look.
+    /// The time between two checks.
     #[x_kube(validation = rules::at_least("10s"))]
     pub interval: Duration,
-    /// What a difference leads to.
+    /// What follows when there is drift.
     #[serde(default)]
     pub action: DriftAction,
     /// Differences that do not count.
@@ -154,19 +155,19 @@ pub struct DriftIgnore {
     pub attributes: Vec<String>,
 }
 
-/// What a difference leads to.
+/// What follows when there is drift.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DriftAction {
-    /// The condition `Drifted`, and nothing else.
+    /// Only the condition `Drifted` is set.
     #[default]
     Report,
-    /// A Run that waits for an Approval.
+    /// A Run is started that waits for an Approval.
     Plan,
-    /// A Run that puts things right, approved as `approval` says.
+    /// A Run is started that corrects the drift, approved as `approval` says.
     Apply,
 }
 
-/// What follows a run that failed.
+/// What follows when a run fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnFailure {
     /// Nothing, until the Stack changes.
@@ -208,54 +209,57 @@ pub enum StackDeletionPolicy {
     Orphan,
 }
 
-/// What became of a Stack.
+/// The observed state of a Stack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StackStatus {
-    /// How far it is.
+    /// The phase of the Stack.
     #[serde(default)]
     pub phase: StackPhase,
     /// `Ready`, `Reconciling`, `Stalled`, `Drifted`, and `Fetched` for a source outside of the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The generation that this status is about.
+    /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The digest of the source and the variables that are applied.
+    /// The applied revision: a digest of the source and the variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// The digest of those that are to be applied.
+    /// The revision that is to be applied, if that is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_revision: Option<String>,
-    /// The digest of the bundle that is applied; it is kept so that a destroy always works.
+    /// The digest of the applied bundle, which is kept so that a destroy always works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,
-    /// The Secret with the variables that are applied; it is kept for the same reason.
+    /// The Secret with the applied variables, which is kept for the same reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<String>,
-    /// What was applied before it; kept for as long as the Stack may have to go back with an Atom.
+    /// The snapshot that was applied before, while `rollbackWith` names an Atom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Snapshot>,
-    /// What a run began to apply and did not finish: parts of it may exist.
+    /// The snapshot that a run began to apply and did not finish: parts of it may exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempted: Option<Snapshot>,
-    /// The failure that `onFailure` decides on; absent when the newest revision has not failed.
+    /// The last failure, on which `onFailure` decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureStatus>,
     /// The commit, or the digest of the archive, that the newest revision came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_revision: Option<String>,
-    /// What was last fetched, for a source outside of the cluster.
+    /// The last fetched files, for a source outside of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetched: Option<Fetched>,
     /// The newest Run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<String>,
-    /// How many Runs the Stack has started.
+    /// The purpose of the newest Run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_purpose: Option<Purpose>,
+    /// The number of Runs that the Stack has started.
     #[serde(default)]
     pub runs: u32,
-    /// The end of how many of them is accounted for in this status.
+    /// The number of Runs whose end is accounted for in this status.
     #[serde(default)]
     pub settled: u32,
     /// When the applied revision was applied.
@@ -265,23 +269,43 @@ pub struct StackStatus {
     #[serde(default, skip_serializing_if = "Variables::is_empty")]
     #[schemars(schema_with = "crate::variables::any_values")]
     pub outputs: Variables,
-    /// What the Secret of the outputs was last written from.
+    /// The digest of the state and the settings that the outputs were last read with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_digest: Option<String>,
-    /// What the last look for drift found.
+    /// The result of the last drift check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftStatus>,
 }
 
-/// What was fetched from outside of the cluster.
+impl StackStatus {
+    /// The applied snapshot.
+    #[must_use]
+    pub fn applied(&self) -> Option<Snapshot> {
+        Some(Snapshot {
+            revision: self.revision.clone()?,
+            bundle: self.bundle.clone()?,
+            variables: self.variables.clone()?,
+        })
+    }
+
+    /// Sets the fields of the applied snapshot.
+    pub fn set_applied(&mut self, snapshot: Option<Snapshot>) {
+        (self.revision, self.bundle, self.variables) = match snapshot {
+            Some(Snapshot { revision, bundle, variables }) => (Some(revision), Some(bundle), Some(variables)),
+            None => (None, None, None),
+        };
+    }
+}
+
+/// Files that were fetched from outside of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Fetched {
-    /// The digest of the source as it is written.
+    /// The digest of the source in the spec.
     pub source: String,
     /// The commit, or the digest of the archive.
     pub revision: String,
-    /// The digest of the bundle that was made of it.
+    /// The digest of the bundle with the files.
     pub bundle: String,
 }
 
@@ -290,10 +314,13 @@ pub struct Fetched {
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     /// The revision.
+    #[schemars(length(min = 1, max = 64))]
     pub revision: String,
-    /// The digest of its bundle.
+    /// The digest of the bundle with its files.
+    #[schemars(length(min = 1, max = 128))]
     pub bundle: String,
     /// The Secret with its variables.
+    #[schemars(length(min = 1, max = 253))]
     pub variables: String,
 }
 
@@ -301,19 +328,31 @@ pub struct Snapshot {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureStatus {
-    /// The revision.
+    /// The revision that the Run applied or destroyed.
     pub revision: String,
+    /// The purpose of the Run.
+    #[serde(default)]
+    pub purpose: Purpose,
     /// The Run that failed.
     pub run: String,
-    /// One word on why.
+    /// The reason, one word.
     pub reason: String,
-    /// A sentence on why.
+    /// The reason in a sentence.
     #[schemars(length(max = 4096))]
     pub message: String,
-    /// How the Run ended.
+    /// The phase in which the Run ended.
     #[serde(default)]
     pub phase: RunPhase,
-    /// How many runs of it failed in a row.
+    /// The Atom whose update failed with this revision, if that is the failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub atom: Option<String>,
+    /// The value of the annotation `knoll.dev/reconcile` when a destroy failed. Another value starts another attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// The rollback after this failure failed too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rollback_failed: bool,
+    /// The number of runs that failed in a row.
     #[serde(default)]
     pub count: u32,
     /// When the last one failed.
@@ -321,23 +360,23 @@ pub struct FailureStatus {
     pub at: Option<MicroTime>,
 }
 
-/// How far a Stack is.
+/// The phase of a Stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum StackPhase {
-    /// Not yet looked at. Next: any other.
+    /// The operator has not seen the Stack yet. Next: any other.
     #[default]
     Pending,
-    /// Waits for a dependency or for a source. Next: `Running`.
+    /// The Stack waits for a dependency or for its source. Next: `Running`, or `Ready` when nothing has changed.
     Waiting,
-    /// A run is under way. Next: `Review`, `Ready` or `Failed`.
+    /// A run is under way. Next: `Review`, `Ready`, `Held`, `Retrying`, `Rollback`, `Reverted` or `Failure`.
     Running,
     /// A plan waits for an Approval. Next: `Running`, or `Held` when it is discarded.
     Review,
     /// The revision is applied. Next: `Running`, when there is a newer one.
     Ready,
-    /// The last run failed or its plan was discarded, and nothing follows until the Stack changes.
+    /// The last run failed or its plan was discarded. Next: `Running`, when the Stack changes.
     Held,
-    /// The last run failed. Next: `Running`, after a wait.
+    /// The last run failed and is repeated after a wait. Next: `Running`.
     Retrying,
     /// The newest revision failed and the last good one is being applied again. Next: `Reverted` or `Failure`.
     Rollback,
@@ -345,14 +384,13 @@ pub enum StackPhase {
     Reverted,
     /// The last good revision could not be applied again either. Next: `Running`, when the Stack changes.
     Failure,
-    /// The infrastructure is being destroyed.
+    /// The infrastructure is being destroyed. Next: `Review` or `Held`, or the Stack is gone.
     Destroying,
-    /// `suspend` is true.
+    /// `suspend` is true. Next: any other, when it is false.
     Suspended,
 }
 
 impl StackPhase {
-    /// The word as it is written.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -372,14 +410,14 @@ impl StackPhase {
     }
 }
 
-/// What the last look for drift found.
+/// The result of the last drift check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftStatus {
-    /// When a difference was first seen; absent when there is none.
+    /// When drift was first seen; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<MicroTime>,
-    /// When Knoll last looked.
+    /// When the last check ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<MicroTime>,
     /// Resources that are missing.
@@ -388,13 +426,13 @@ pub struct DriftStatus {
     /// Resources that differ.
     #[serde(default)]
     pub change: u32,
-    /// Resources that are too many.
+    /// Resources that should not exist.
     #[serde(default)]
     pub destroy: u32,
-    /// The Run that looked.
+    /// The Run of the last check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
-    /// The Run that was started to put it right.
+    /// The Run that was started to correct it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected_by: Option<String>,
 }

@@ -226,12 +226,10 @@ fn leftover(facts: &RunFacts<'_>, now: Timestamp) -> Option<String> {
     facts.pods.iter().find(at_work).map(|pod| pod.name_any())
 }
 
-/// The digest of the files that the Run names, or that its Workspace last applied when the Run has no source.
+/// The digest of the files that the Run names, or that its Workspace last applied when the Run has no files of its own.
 fn named_bundle<'a>(facts: &RunFacts<'a>) -> Option<&'a str> {
-    match &facts.run.spec.source {
-        Some(source) => source.bundle.as_ref().map(|bundle| bundle.digest.as_str()),
-        None => facts.workspace?.status.as_ref()?.bundle.as_deref(),
-    }
+    let spec = &facts.run.spec;
+    if spec.has_module() { spec.bundle() } else { facts.workspace?.status.as_ref()?.bundle.as_deref() }
 }
 
 fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDecision {

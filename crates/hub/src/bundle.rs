@@ -66,10 +66,10 @@ pub async fn of(
 ) -> Result<Option<Vec<u8>>, Error> {
     let namespace = run.namespace().unwrap_or_default();
     let pinned = run.status.as_ref().and_then(|status| status.bundle.as_deref());
-    let digest = match (pinned, &run.spec.source) {
+    let digest = match (pinned, run.spec.module()) {
         // An earlier pod had these files, or a person has approved them.
         (Some(digest), _) => digest.parse()?,
-        (None, Some(source)) => match sources.resolve(&namespace, source, None).await? {
+        (None, Some(source)) => match sources.resolve(&namespace, &source, None).await? {
             Origin::Stored(digest) => digest,
             Origin::Files { bundle, .. } => {
                 let bytes = bundle.bytes.clone();
@@ -147,7 +147,7 @@ pub async fn is_kept(
     if run.status.as_ref().is_some_and(|status| status.bundle.is_some()) {
         return Ok(true);
     }
-    let Some(source) = run.spec.source.as_ref().filter(|source| source.bundle.is_none()) else {
+    let Some(source) = run.spec.module().filter(|source| source.bundle.is_none()) else {
         return Ok(true);
     };
     // One report at a time comes here, and the next one finds the bundle.
@@ -161,7 +161,7 @@ pub async fn is_kept(
     if bundles.is_stored(&namespace, digest).await? {
         return Ok(true);
     }
-    match sources.resolve(&namespace, source, None).await {
+    match sources.resolve(&namespace, &source, None).await {
         Ok(Origin::Files { bundle, .. }) if bundle.digest == *digest => {
             bundles.store(&namespace, &bundle).await?;
             Ok(true)

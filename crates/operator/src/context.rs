@@ -30,7 +30,7 @@ use crate::{
     index::{Cache, References},
     metrics::Metrics,
     references,
-    stack::{Memory, Sources},
+    stack::{InputCache, RemoteSources},
     watch::Triggers,
 };
 
@@ -65,9 +65,9 @@ pub struct Context {
     /// The Runs of Stacks that were created and that the cache does not show yet.
     pub started: Started,
     /// What the inputs of Stacks came to.
-    pub memory: Memory,
-    /// What is known of the sources of Stacks outside of the cluster.
-    pub sources: Sources,
+    pub stack_inputs: InputCache,
+    /// The sources of Stacks outside of the cluster.
+    pub sources: RemoteSources,
     /// Where to ask for a reconcile.
     pub ask: Triggers,
     /// The pods that were created and that the cache does not show yet.
@@ -193,7 +193,7 @@ impl Context {
     pub fn new(parts: Parts) -> Self {
         let Parts { client, platform, fetch, caches, ask, events, metrics } = parts;
         let storage = Storage::new(client.clone());
-        let sources = Sources::new(storage.sources(fetch));
+        let sources = RemoteSources::new(storage.sources(fetch));
         Self {
             client,
             storage,
@@ -209,7 +209,7 @@ impl Context {
             kinds: atom::Kinds::default(),
             watches: atom::Watches::new(ask.atoms.clone()),
             started: Started::default(),
-            memory: Memory::default(),
+            stack_inputs: InputCache::default(),
             sources,
             ask,
             created: Created::default(),

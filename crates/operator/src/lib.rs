@@ -224,7 +224,7 @@ fn controllers(context: Arc<Context>, requests: Requests, stop: &CancellationTok
         workspaces: driver::reconcile::<workspace::Workspaces>;
         runs: driver::reconcile::<run::Runs>;
         approvals: driver::reconcile::<approval::Approvals>;
-        stacks: stack::reconcile;
+        stacks: driver::reconcile::<stack::Stacks>;
         atoms: driver::reconcile::<atom::Atoms>;
         atom_versions: driver::reconcile::<atom::AtomVersions>;
     }

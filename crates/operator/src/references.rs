@@ -23,7 +23,7 @@ pub fn of_pod(pod: &Pod) -> References {
 
 /// A Stack refers to the Stacks that it needs, the Atom that it rolls back with, and all of its inputs.
 pub fn of_stack(stack: &Stack) -> References {
-    let inputs = crate::stack::inputs::references(stack);
+    let inputs = stack::References::of(stack);
     let stacks = stack::needs(stack).into_iter().map(|name| (Target::Stack, name.to_owned()));
     let atom = stack.spec.rollback_with.iter().map(|name| (Target::Atom, name.clone()));
     let secrets = inputs.secrets.into_iter().map(|name| (Target::Secret, name));

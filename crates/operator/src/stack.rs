@@ -1,43 +1,41 @@
-//! The controller of Stacks: it keeps what a revision is made of, and starts the Runs that the machine asks for.
+//! The controller of Stacks: it stores the snapshots of revisions, and launches the Runs that the machine decides on.
 
 mod act;
 pub mod inputs;
 mod outputs;
 mod sources;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knoll_api::{
-    Atom, Run, Stack, Workspace,
+    Atom, Run, Stack, StackStatus, Workspace,
     names::{content, label},
     stack::StackPhase,
 };
 use knoll_core::{
-    events,
-    stack::{self, Decision, Observed, needs},
+    events::{self, Event},
+    identity::Subject,
+    machine::{Decision, Settled},
+    stack::{self, OwnedObject, RemoteSource, StackAction, StackFacts, StackOutcome, needs},
     workspace::Head,
 };
-use kube::{
-    Resource, ResourceExt,
-    api::PartialObjectMeta,
-    runtime::{controller::Action, reflector::ObjectRef},
-};
+use kube::{ResourceExt, api::PartialObjectMeta, runtime::reflector::ObjectRef};
 
-pub use inputs::Memory;
-pub use sources::Sources;
+pub use inputs::InputCache;
+pub use sources::RemoteSources;
 
 use crate::{
     context::Context,
-    controller::{Error, Published, requeue_at},
+    controller::{Error, Written},
+    driver::{Effect, Observation, Reconciler},
+    index::Target,
     watch::Triggers,
 };
-use inputs::{Found, references};
+use inputs::StackInputs;
 
-/// How soon to look again when somebody else was faster; the watch usually comes first.
-const BEHIND: Duration = Duration::from_secs(1);
-
-/// What Secrets and ConfigMaps of Knoll's own hold that are never an input of a Stack.
+/// The contents of Knoll's own Secrets and ConfigMaps that are never an input of a Stack.
 pub const NO_INPUTS: [&str; 7] = [
     content::STATE,
     content::STATE_PART,
@@ -48,150 +46,177 @@ pub const NO_INPUTS: [&str; 7] = [
     content::JOURNAL,
 ];
 
-/// Brings one Stack a step further.
-pub async fn reconcile(stack: Arc<Stack>, context: Arc<Context>) -> Result<Action, Error> {
-    if context.stacks.is_stale(&stack) {
-        return Ok(Action::await_change());
-    }
-    let now = context.now();
-    let seen = observe(&context, &stack).await?;
-    let decision = seen.decide(&stack, now);
-    let Some(status) = act::all(&context, &stack, &seen, &decision).await? else {
-        // What was done brings an event of its own.
-        return Ok(Action::await_change());
-    };
-    let at_rest = decision.actions.is_empty() && status.phase == StackPhase::Ready;
-    let api = context.api::<Stack>(&stack.namespace().unwrap_or_default());
-    match context.stacks.publish(&api, &stack, stack.status.as_ref(), &status).await? {
-        Published::Written => {
-            for event in events::of_stack(&stack.status.clone().unwrap_or_default(), &status) {
-                context.events.tell(event, stack.object_ref(&()));
-            }
-        }
-        Published::Unchanged if at_rest => act::prune(&context, &stack, &status).await?,
-        Published::Unchanged => {}
-        Published::Overtaken => return Ok(Action::requeue(BEHIND)),
-    }
-    Ok(requeue_at(decision.requeue_at, now))
-}
+pub struct Stacks;
 
-/// What was read for one decision.
-struct Seen {
-    found: Found,
+/// The facts of one decision.
+pub struct SeenStack {
+    stack: Subject<Stack>,
+    inputs: StackInputs,
     workspace: Option<Arc<Workspace>>,
     runs: Vec<Arc<Run>>,
     last_run_is_gone: bool,
     head: Option<Head>,
-    outputs_are_there: bool,
-    others: Vec<Arc<Stack>>,
+    has_outputs_secret: bool,
+    secrets: Vec<OwnedObject>,
+    related: Vec<Arc<Stack>>,
     atom: Option<Arc<Atom>>,
+    remote: Option<RemoteSource>,
 }
 
-impl Seen {
-    fn decide(&self, stack: &Stack, now: jiff::Timestamp) -> Decision {
+impl SeenStack {
+    fn with_facts<T>(&self, decide: impl FnOnce(&StackFacts<'_>) -> T) -> T {
         let runs: Vec<&Run> = self.runs.iter().map(AsRef::as_ref).collect();
-        let others: Vec<&Stack> = self.others.iter().map(AsRef::as_ref).collect();
-        let state = self.head.as_ref().map(|head| (head.summary.digest.as_str(), head.summary.resources));
-        stack::decide(
-            &Observed {
-                stack,
-                inputs: &self.found.inputs,
-                workspace: self.workspace.as_deref(),
-                runs: &runs,
-                last_run_is_gone: self.last_run_is_gone,
-                state,
-                outputs_are_there: self.outputs_are_there,
-                others: &others,
-                atom: self.atom.as_deref(),
-                elsewhere: self.found.elsewhere.as_ref(),
-            },
-            now,
-        )
+        let related: Vec<&Stack> = self.related.iter().map(AsRef::as_ref).collect();
+        decide(&StackFacts {
+            stack: &self.stack,
+            inputs: &self.inputs.inputs,
+            workspace: self.workspace.as_deref(),
+            runs: &runs,
+            last_run_is_gone: self.last_run_is_gone,
+            state: self.head.as_ref().map(|head| &head.summary),
+            has_outputs_secret: self.has_outputs_secret,
+            secrets: &self.secrets,
+            related: &related,
+            atom: self.atom.as_deref(),
+            remote: self.remote.as_ref(),
+        })
     }
 }
 
-async fn observe(context: &Arc<Context>, stack: &Stack) -> Result<Seen, Error> {
-    let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
-    let here = |found: Option<&str>| found == Some(namespace.as_str());
-    let caches = &context.caches;
-    let others = caches.stacks.state_filter(|other| {
-        here(other.metadata.namespace.as_deref()) && other.metadata.name.as_deref() != Some(name.as_str())
-    });
-    let mut runs =
-        caches.runs.state_filter(|run| here(run.metadata.namespace.as_deref()) && stack::is_owned(run, stack));
-    for run in context.started.of(&namespace, &name) {
-        if stack::is_owned(run.as_ref(), stack) && !runs.iter().any(|known| known.metadata.name == run.metadata.name) {
+impl Reconciler for Stacks {
+    type Object = Stack;
+    type Seen = SeenStack;
+    type Action = StackAction;
+    type Outcome = StackOutcome;
+
+    fn written(context: &Context) -> &Written<Stack> {
+        &context.stacks
+    }
+
+    async fn observe(context: &Arc<Context>, stack: &Subject<Stack>) -> Result<Observation<SeenStack>, Error> {
+        let (namespace, name) = (stack.namespace(), stack.name());
+        let caches = &context.caches;
+        let related = related(context, stack);
+        let (runs, last_run_is_gone) = runs(context, stack).await?;
+        let remote = sources::observe(context, stack);
+        let inputs = inputs::resolve(context, stack, remote.as_ref(), &related).await?;
+        let outputs =
+            stack.spec.outputs.as_ref().and_then(|outputs| caches.secrets.named(namespace, &outputs.secret_name));
+        let atom = stack.spec.rollback_with.as_ref().and_then(|atom| caches.atoms.named(namespace, atom));
+        Ok(Observation::Complete(SeenStack {
+            workspace: caches.workspaces.named(namespace, name),
+            head: caches.state(namespace, name),
+            has_outputs_secret: outputs.is_some(),
+            secrets: owned_secrets(context, stack),
+            atom,
+            stack: stack.clone(),
+            inputs,
+            runs,
+            last_run_is_gone,
+            related,
+            remote,
+        }))
+    }
+
+    fn decide(seen: &SeenStack, now: Timestamp) -> Decision<StackStatus, StackAction> {
+        seen.with_facts(|facts| stack::decide(facts, now))
+    }
+
+    async fn act(context: &Arc<Context>, seen: &SeenStack, action: StackAction) -> Result<Effect<StackOutcome>, Error> {
+        act::act(context, seen, action).await
+    }
+
+    fn settle(seen: &SeenStack, outcome: StackOutcome, now: Timestamp) -> Settled<StackStatus> {
+        seen.with_facts(|facts| stack::settle(facts, outcome, now))
+    }
+
+    fn events(_: &Context, stack: &Subject<Stack>, status: &StackStatus) -> Vec<Event> {
+        events::of_stack(&stack.status.clone().unwrap_or_default(), status)
+    }
+}
+
+/// The Stacks that the machine looks at: all that this one needs, and, when it is deleted, those that need it.
+fn related(context: &Context, stack: &Subject<Stack>) -> Vec<Arc<Stack>> {
+    let (stacks, namespace, name) = (&context.caches.stacks, stack.namespace(), stack.name());
+    let mut related = stack::dependencies(stack, |name| stacks.named(namespace, name));
+    if stack.metadata.deletion_timestamp.is_some() {
+        let known: BTreeSet<String> = related.iter().map(|other| other.name_any()).collect();
+        let dependents = stacks.referring_to(Target::Stack, namespace, name);
+        related.extend(dependents.into_iter().filter(|other| !known.contains(&other.name_any())));
+    }
+    related
+}
+
+/// The Runs of the Stack, and whether the newest one is gone. A Run counts as gone only when the API says so.
+async fn runs(context: &Context, stack: &Subject<Stack>) -> Result<(Vec<Arc<Run>>, bool), Error> {
+    let (namespace, name) = (stack.namespace(), stack.name());
+    let is_mine = |run: &Run| stack::is_owned(run, stack);
+    let mut runs = context.caches.runs.referring_to(Target::Stack, namespace, name);
+    runs.retain(|run| is_mine(run));
+    for run in context.started.of(namespace, name) {
+        if is_mine(&run) && !runs.iter().any(|known| known.metadata.name == run.metadata.name) {
             runs.push(run);
         }
     }
-    let mut last_run_is_gone = false;
-    let status = stack.status.clone().unwrap_or_default();
-    let last = status.last_run.filter(|_| status.settled < status.runs);
-    if let Some(last) = last.filter(|last| !runs.iter().any(|run| run.name_any() == *last)) {
-        // A Run counts as gone only when the API itself says so.
-        let run = context.api::<Run>(&namespace).get_opt(&last).await;
-        match run.map_err(Error::api("cannot read a run of a Stack"))?.filter(|run| stack::is_owned(run, stack)) {
-            Some(run) => runs.push(Arc::new(run)),
-            None => last_run_is_gone = true,
+    let status = stack.status.as_ref();
+    let last = status.filter(|status| status.settled < status.runs).and_then(|status| status.last_run.as_ref());
+    let Some(last) = last.filter(|last| !runs.iter().any(|run| run.metadata.name.as_ref() == Some(*last))) else {
+        return Ok((runs, false));
+    };
+    let run = context.api::<Run>(namespace).get_opt(last).await;
+    match run.map_err(Error::api("cannot read a run of a Stack"))?.filter(is_mine) {
+        Some(run) => {
+            runs.push(Arc::new(run));
+            Ok((runs, false))
         }
+        None => Ok((runs, true)),
     }
-    let head = caches.state(&namespace, &name);
-    let neighbours: Vec<&Stack> = others.iter().map(AsRef::as_ref).collect();
-    let found = inputs::find(context, stack, &namespace, &neighbours).await?;
-    let workspace = caches.workspaces.get(&ObjectRef::new(&name).within(&namespace));
-    let outputs = stack.spec.outputs.as_ref().map(|outputs| ObjectRef::new(&outputs.secret_name).within(&namespace));
-    let outputs_are_there = outputs.is_some_and(|outputs| caches.secrets.get(&outputs).is_some());
-    let atom = stack.spec.rollback_with.as_ref().map(|atom| ObjectRef::new(atom).within(&namespace));
-    let atom = atom.and_then(|atom| caches.atoms.get(&atom));
-    Ok(Seen { found, workspace, runs, last_run_is_gone, head, outputs_are_there, others, atom })
 }
 
-/// A Stack came, changed or went: it is looked at, and so are those that need it and those that it needs.
+/// The Secrets of a Stack at rest. Those of any other are not needed.
+fn owned_secrets(context: &Context, stack: &Subject<Stack>) -> Vec<OwnedObject> {
+    if stack.status.as_ref().is_none_or(|status| status.phase != StackPhase::Ready) {
+        return Vec::new();
+    }
+    let secrets = context.caches.secrets.referring_to(Target::Stack, stack.namespace(), stack.name());
+    let owned = secrets.iter().filter(|secret| stack::is_owned(secret.as_ref(), stack));
+    owned.map(|secret| OwnedObject::of(secret.as_ref())).collect()
+}
+
+/// Asks for the reconciles that follow the event of a Stack: its own, and those of its dependencies and dependents.
 pub fn on_stack(context: &Context, ask: &Triggers, stack: &Stack) {
     let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
     ask.stack(&namespace, &name);
-    let needed: BTreeSet<&str> = needs(stack);
-    for needed in &needed {
-        ask.stack(&namespace, needed);
+    for dependency in needs(stack) {
+        ask.stack(&namespace, dependency);
     }
-    let needs_it =
-        |other: &Stack| other.namespace().as_ref() == Some(&namespace) && needs(other).contains(name.as_str());
-    for other in context.caches.stacks.state_filter(needs_it) {
-        ask.stack(&namespace, &other.name_any());
+    for dependent in context.caches.stacks.index().referrers(Target::Stack, &namespace, &name) {
+        ask.stack(&namespace, &dependent);
     }
     if context.caches.stacks.get(&ObjectRef::from_obj(stack)).is_none() {
         context.stacks.forget(stack);
-        context.memory.forget(stack);
+        context.stack_inputs.forget(stack);
         context.sources.forget(stack);
     }
 }
 
-/// A Secret came, changed or went.
+/// Asks for the reconciles that follow the event of a Secret.
 pub fn on_secret(context: &Context, ask: &Triggers, secret: &PartialObjectMeta<Secret>) {
-    on_input(context, ask, secret, |stack| references(stack).secrets);
-    // The Secret of a Stack's outputs comes back when somebody deletes it.
+    on_input(context, ask, secret, Target::Secret);
+    // The Secret of a Stack's outputs is written again when somebody deletes it.
     if let Some(stack) = secret.labels().get(label::STACK) {
         ask.stack(&secret.namespace().unwrap_or_default(), stack);
     }
 }
 
-/// A ConfigMap came, changed or went.
+/// Asks for the reconciles that follow the event of a ConfigMap.
 pub fn on_config_map(context: &Context, ask: &Triggers, map: &PartialObjectMeta<ConfigMap>) {
-    on_input(context, ask, map, |stack| references(stack).config_maps);
+    on_input(context, ask, map, Target::ConfigMap);
 }
 
-fn on_input<K: Resource>(
-    context: &Context,
-    ask: &Triggers,
-    object: &PartialObjectMeta<K>,
-    names: fn(&Stack) -> BTreeSet<String>,
-) where
-    K::DynamicType: Default,
-{
-    let (namespace, name) = (object.metadata.namespace.clone().unwrap_or_default(), object.metadata.name.clone());
-    let Some(name) = name else { return };
-    let uses = |stack: &Stack| stack.namespace().as_ref() == Some(&namespace) && names(stack).contains(&name);
-    for stack in context.caches.stacks.state_filter(uses) {
-        ask.stack(&namespace, &stack.name_any());
+fn on_input<K>(context: &Context, ask: &Triggers, object: &PartialObjectMeta<K>, target: Target) {
+    let (Some(namespace), Some(name)) = (&object.metadata.namespace, &object.metadata.name) else { return };
+    for stack in context.caches.stacks.index().referrers(target, namespace, name) {
+        ask.stack(namespace, &stack);
     }
 }

@@ -9,8 +9,8 @@ use cluster::{DEADLINE, World, ends};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use knoll_api::{
-    Run, Stack, Workspace,
-    names::{annotation, condition, finalizer, label, purpose},
+    Purpose, Run, Stack, Workspace,
+    names::{annotation, condition, finalizer, label},
     run::{Operation, RunPhase, StepName, StepStatus},
     stack::StackPhase,
     wire::Progress,
@@ -92,7 +92,7 @@ async fn end(world: &World, run: &Run, code: i32) {
 }
 
 async fn values(world: &World, run: &Run) -> Value {
-    let name = &run.spec.variables_from[0].secret_ref.as_ref().unwrap().name;
+    let name = &run.spec.snapshot.as_ref().unwrap().variables;
     let secret = world.api::<Secret>().get(name).await.unwrap();
     let kept: Value = serde_json::from_slice(&secret.data.unwrap()["variables.json"].0).unwrap();
     kept["variables"]
@@ -139,7 +139,7 @@ async fn a_stack_is_applied_once_and_again_when_what_it_refers_to_changes() {
     assert_eq!(workspace.labels()[label::STACK], "net");
     end(&world, &run, 0).await;
     let ready = phase(&world, "net", StackPhase::Ready).await.status.unwrap();
-    assert_eq!(ready.revision.as_ref(), run.annotations().get(annotation::REVISION));
+    assert_eq!(ready.applied(), run.spec.snapshot);
     assert_eq!((ready.runs, ready.pending_revision), (1, None));
 
     edit(&world, "vars", "password", "better").await;
@@ -150,8 +150,9 @@ async fn a_stack_is_applied_once_and_again_when_what_it_refers_to_changes() {
     let patch = Patch::Merge(json!({"data": {"main.tf": "# 2"}}));
     world.api::<ConfigMap>().patch("module", &PatchParams::default(), &patch).await.unwrap();
     let third = started(&world, "net", 3).await;
-    assert_ne!(third.spec.source, second.spec.source);
-    assert_eq!(third.spec.variables_from, second.spec.variables_from);
+    let (second, third_snapshot) = (second.spec.snapshot.unwrap(), third.spec.snapshot.clone().unwrap());
+    assert_ne!(third_snapshot.bundle, second.bundle);
+    assert_eq!(third_snapshot.variables, second.variables);
     end(&world, &third, 0).await;
     let settled = |stack: &Stack| {
         stack.status.as_ref().is_some_and(|status| status.settled == 3 && status.phase == StackPhase::Ready)
@@ -219,10 +220,7 @@ async fn a_deleted_stack_is_destroyed_although_its_inputs_are_gone() {
     // In the foreground, as some tools do: nothing that the destruction needs may go before.
     world.api::<Stack>().delete("net", &DeleteParams::foreground()).await.unwrap();
     let destroy = started(&world, "net", 2).await;
-    assert_eq!(
-        (destroy.spec.operation, destroy.labels()[label::PURPOSE].as_str()),
-        (Operation::Destroy, purpose::DESTROY)
-    );
+    assert_eq!((destroy.spec.operation, Purpose::of(&destroy)), (Operation::Destroy, Purpose::Destroy));
     assert_eq!(values(&world, &destroy).await, json!({"size": "1"}));
     end(&world, &destroy, 1).await;
     let failed = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.failure.is_some());
@@ -269,7 +267,7 @@ async fn a_graph_of_stacks_is_made_in_order_and_destroyed_in_reverse() {
     create(&world, "web", json!({"dependsOn": [{"name": "net"}]})).await;
     let waits = phase(&world, "web", StackPhase::Waiting).await.status.unwrap();
     let message = conditions::find(&waits.conditions, condition::READY).unwrap().message.clone();
-    assert_eq!(message, "It waits for Stack `net`, which is not there.");
+    assert_eq!(message, "Waiting for Stack `net`, which does not exist.");
     create(&world, "net", json!({})).await;
     end(&world, &started(&world, "net", 1).await, 0).await;
     end(&world, &started(&world, "web", 1).await, 0).await;
@@ -302,10 +300,7 @@ async fn a_failed_revision_is_rolled_back_and_an_orphan_leaves_everything() {
     world.api::<Stack>().patch("net", &PatchParams::default(), &patch).await.unwrap();
     end(&world, &started(&world, "net", 2).await, 1).await;
     let back = started(&world, "net", 3).await;
-    assert_eq!(
-        (back.spec.variables_from.clone(), back.spec.source.clone()),
-        (first.spec.variables_from, first.spec.source)
-    );
+    assert_eq!(back.spec.snapshot, first.spec.snapshot);
     end(&world, &back, 0).await;
     phase(&world, "net", StackPhase::Reverted).await;
 
@@ -323,7 +318,7 @@ async fn a_failed_revision_is_rolled_back_and_an_orphan_leaves_everything() {
 
 /// What Knoll has kept of the files of a Run.
 async fn module(world: &World, run: &Run) -> String {
-    let digest = &run.spec.source.as_ref().unwrap().bundle.as_ref().unwrap().digest;
+    let digest = &run.spec.snapshot.as_ref().unwrap().bundle;
     let bytes = knoll_storage::Storage::new(world.client.clone())
         .bundles()
         .fetch("default", &digest.parse().unwrap())

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::names;
 use knoll_api::pod::PodSettings;
 use knoll_api::run::Run;
+use knoll_api::stack::Snapshot;
 use knoll_api::variables::{
     KeyRef, KeysRef, StackOutputsRef, ValueFrom, Variable, VariableCategory, Variables, VariablesFrom,
 };
@@ -186,12 +187,12 @@ impl<'a> Lookup<'a> {
         Lookup { storage, namespace, secrets: HashMap::new(), config_maps: HashMap::new() }
     }
 
-    /// Resolves all variables of a run. Those that a Stack has kept for it are all there are but its own.
+    /// Resolves all variables of a run. A run with a snapshot has those of the snapshot and its own.
     ///
     /// # Errors
     /// When something that is referred to is not there.
     pub async fn resolve(&mut self, run: &Run, workspace: &Workspace) -> Result<Resolved, VariablesError> {
-        if let Some(mut all) = self.stored(run).await? {
+        if let Some(mut all) = self.of_snapshot(run).await? {
             all.variables.extend(plain(&run.spec.variables, false));
             all.variables = last_wins(all.variables);
             return Ok(all);
@@ -232,15 +233,12 @@ impl<'a> Lookup<'a> {
         Ok(all)
     }
 
-    /// The variables that a Stack has stored for this run of its.
-    async fn stored(&mut self, run: &Run) -> Result<Option<Resolved>, VariablesError> {
-        let [VariablesFrom { secret_ref: Some(secret), .. }] = run.spec.variables_from.as_slice() else {
-            return Ok(None);
-        };
-        if !secret.name.starts_with(names::VARIABLES_PREFIX) {
-            return Ok(None);
+    /// The variables of the snapshot that a Stack has given the run.
+    async fn of_snapshot(&self, run: &Run) -> Result<Option<Resolved>, VariablesError> {
+        match &run.spec.snapshot {
+            Some(snapshot) => self.storage.variables().get(self.namespace, &snapshot.variables).await.map(Some),
+            None => Ok(None),
         }
-        self.storage.variables().get(self.namespace, &secret.name).await.map(Some)
     }
 
     /// The value of a hook's environment variable, with whether it came from a Secret.

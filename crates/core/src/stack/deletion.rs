@@ -1,128 +1,189 @@
-//! How a Stack goes: what it made is destroyed first, after everything that needs it.
+//! The deletion of a Stack: its infrastructure is destroyed first, after every Stack that needs it.
 
 use jiff::Timestamp;
 use knoll_api::{
-    names::{annotation, purpose, reason},
+    Purpose,
+    names::{annotation, reason},
     run::{Run, RunPhase},
-    stack::{Snapshot, Stack, StackDeletionPolicy, StackPhase, StackStatus},
+    stack::{FailureStatus, Snapshot, Stack, StackDeletionPolicy, StackPhase, StackStatus},
 };
 use kube::ResourceExt;
 
 use super::{
-    Action, Decision, Observed, dependants, is_let_go, is_stoppable, last_good, phase, purpose_of, retry_at, start,
-    stuck,
-    tell::{self, Mood},
+    Plan, StackAction, StackFacts, StackState, backoff,
+    conditions::{self, Kstatus},
+    dependents, phase,
+    step::{may_be_cancelled, may_be_superseded},
+    unfinished,
 };
 use crate::status::Cause;
 
-/// The name under which failures to destroy are counted. A person who wants another attempt at once changes
-/// [`annotation::RECONCILE`].
-pub(super) fn attempt(stack: &Stack) -> String {
-    let asked = stack.annotations().get(annotation::RECONCILE).map(String::as_str).unwrap_or_default();
-    format!("destroy {asked}").trim_end().to_owned()
+/// The request of a person for another attempt: the value of [`annotation::RECONCILE`].
+pub(super) fn request(stack: &Stack) -> Option<String> {
+    stack.annotations().get(annotation::RECONCILE).cloned()
 }
 
-/// Decides what a Stack does that is being deleted.
-pub(super) fn decide(seen: &Observed<'_>, status: StackStatus, unfinished: &[&Run], now: Timestamp) -> Decision {
-    let stack = seen.stack;
-    if is_let_go(stack) {
-        return Decision::keep(status).then(Action::RemoveFinalizer);
+/// The failure of the destruction that was last asked for.
+pub(super) fn failure_of<'s>(stack: &Stack, status: &'s StackStatus) -> Option<&'s FailureStatus> {
+    let failure = status.failure.as_ref()?;
+    (failure.purpose == Purpose::Destroy && failure.request == request(stack)).then_some(failure)
+}
+
+/// Reads the state of a Stack that is deleted and has the finalizer.
+pub(super) fn read<'a>(facts: &StackFacts<'a>, status: &StackStatus, now: Timestamp) -> StackState<'a> {
+    let stack = facts.stack;
+    if stack.annotations().contains_key(annotation::FORCE_ORPHAN) {
+        return StackState::Orphaned;
     }
-    let waits = dependants(stack, seen.others);
-    if !waits.is_empty() {
-        let names: Vec<String> = waits.iter().map(|name| format!("`{name}`")).collect();
-        let message = format!("It goes after the Stacks that need it: {}. Delete them too.", names.join(", "));
-        return working(seen, status, reason::WAITING_FOR_DEPENDENTS, &message, now);
+    let dependents = dependents(stack, facts.related);
+    if !dependents.is_empty() {
+        return StackState::WaitingForDependents(dependents);
     }
-    if let Some(run) = unfinished.last() {
-        return last_run(seen, status, run, now);
+    if let Some(run) = unfinished(facts).last() {
+        return if Purpose::of(run) == Purpose::Destroy {
+            StackState::Destroying(run)
+        } else {
+            StackState::Stopping(run)
+        };
     }
     if stack.spec.deletion_policy == StackDeletionPolicy::Orphan {
-        return Decision::keep(status).then(Action::RemoveFinalizer);
+        return StackState::Orphaned;
     }
-    let Some(kept) = what_exists(seen, &status) else {
-        let recorded = stack.status.as_ref().map_or(0, |recorded| recorded.settled);
-        if recorded != status.settled {
-            // That everything is destroyed has to be written down before what proves it is deleted.
-            return working(seen, status, reason::DESTROYING, "Everything is destroyed.", now);
-        }
-        return Decision::keep(status).then(Action::CleanUp).then(Action::RemoveFinalizer);
+    let Some(left) = left(facts, status) else {
+        let published = stack.status.as_ref().map_or(0, |published| published.settled);
+        return StackState::Destroyed { recorded: published == status.settled };
     };
     if stack.spec.suspend {
-        let message = format!(
-            "Nothing is destroyed while spec.suspend is true. Set it to false, or let go of everything: kubectl annotate stack {} {}=yes",
-            stack.name_any(),
-            annotation::FORCE_ORPHAN,
-        );
-        return stuck(seen, status, StackPhase::Suspended, &Cause::new(reason::SUSPENDED, message), now);
+        return StackState::DestroySuspended;
     }
-    let Some(failure) = status.failure.clone().filter(|failure| failure.revision == attempt(stack)) else {
-        return start(seen, status, purpose::DESTROY, &kept, now);
+    let snapshot = left.into_snapshot();
+    let Some(failure) = failure_of(stack, status) else {
+        return StackState::DestroyDue(snapshot);
     };
-    let way_out = format!(
-        "To leave everything as it is: kubectl annotate stack {} {}=yes",
-        stack.name_any(),
-        annotation::FORCE_ORPHAN
-    );
     if failure.phase != RunPhase::Failed {
-        let message =
-            format!("{} To try again, change the annotation {}. {way_out}", failure.message, annotation::RECONCILE);
-        return stuck(seen, status, StackPhase::Held, &Cause::new(reason::DESTROY_FAILED, message), now);
+        return StackState::DestroyHeld(Box::new(failure.clone()));
     }
-    let due = retry_at(stack, &failure);
-    if due.is_none_or(|due| due <= now) {
-        return start(seen, status, purpose::DESTROY, &kept, now);
+    match backoff::retry_at(&stack.spec, failure).filter(|at| *at > now) {
+        Some(at) => StackState::DestroyRetrying { failure: Box::new(failure.clone()), at },
+        None => StackState::DestroyDue(snapshot),
     }
-    let when = due.map(|due| due.to_string()).unwrap_or_default();
-    let message =
-        format!("{} Attempt {} follows at {when}. {way_out}", failure.message, failure.count.saturating_add(1));
-    working(seen, status, reason::DESTROY_FAILED, &message, now).at(due)
 }
 
-/// The status of a Stack that cannot be destroyed because its namespace goes as well.
-#[must_use]
-pub fn without_namespace(stack: &Stack, now: Timestamp) -> StackStatus {
-    let mut status = stack.status.clone().unwrap_or_default();
+/// The infrastructure that is left.
+enum Left {
+    /// The status knows the files and variables that it was made of.
+    Known(Snapshot),
+    /// The state has resources of which the status knows nothing. The files of the Workspace destroy them.
+    Unknown,
+}
+
+impl Left {
+    fn into_snapshot(self) -> Option<Snapshot> {
+        match self {
+            Self::Known(snapshot) => Some(snapshot),
+            Self::Unknown => None,
+        }
+    }
+}
+
+fn left(facts: &StackFacts<'_>, status: &StackStatus) -> Option<Left> {
+    let known = status.attempted.clone().or_else(|| status.applied());
+    let unknown = || facts.state.filter(|state| state.resources > 0).map(|_| Left::Unknown);
+    known.map(Left::Known).or_else(unknown)
+}
+
+pub(super) fn waiting_for_dependents(
+    facts: &StackFacts<'_>,
+    status: StackStatus,
+    names: &[String],
+    now: Timestamp,
+) -> Plan {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let message = format!("Waiting for the Stacks that depend on it: {}. Delete them too.", names.join(", "));
+    reconciling(facts, status, reason::WAITING_FOR_DEPENDENTS, &message, now)
+}
+
+/// The infrastructure that the Run creates is known when it has ended; then it is destroyed.
+pub(super) fn stopping(facts: &StackFacts<'_>, status: StackStatus, run: &Run, now: Timestamp) -> Plan {
+    let plan = reconciling(facts, status, reason::DESTROYING, &conditions::of_run(run), now);
+    if Purpose::of(run) == Purpose::Drift {
+        return if may_be_cancelled(run) { plan.then(StackAction::Cancel(run.name_any())) } else { plan };
+    }
+    if may_be_superseded(run) { plan.then(StackAction::Supersede(run.name_any())) } else { plan }
+}
+
+pub(super) fn destroying(facts: &StackFacts<'_>, mut status: StackStatus, run: &Run, now: Timestamp) -> Plan {
+    let (next, why) = match phase(run) {
+        RunPhase::Review => (StackPhase::Review, reason::WAITING_FOR_APPROVAL),
+        _ => (StackPhase::Destroying, reason::DESTROYING),
+    };
+    let cause = Cause::new(why, conditions::of_run(run));
+    conditions::set(&mut status, facts.stack, next, Kstatus::Reconciling, &cause, now);
+    Plan::publish(status)
+}
+
+pub(super) fn suspended(facts: &StackFacts<'_>, mut status: StackStatus, now: Timestamp) -> Plan {
+    let message = format!("Nothing is destroyed while spec.suspend is true. Set it to false. {}", way_out(facts.stack));
+    let cause = Cause::new(reason::SUSPENDED, message);
+    conditions::set(&mut status, facts.stack, StackPhase::Suspended, Kstatus::Stalled, &cause, now);
+    Plan::publish(status)
+}
+
+pub(super) fn retrying(
+    facts: &StackFacts<'_>,
+    status: StackStatus,
+    failure: &FailureStatus,
+    at: Timestamp,
+    now: Timestamp,
+) -> Plan {
+    let attempt = failure.count.saturating_add(1);
+    let message = format!("{} Attempt {attempt} starts at {at}. {}", failure.message, way_out(facts.stack));
+    reconciling(facts, status, reason::DESTROY_FAILED, &message, now).at(Some(at))
+}
+
+pub(super) fn held(facts: &StackFacts<'_>, mut status: StackStatus, failure: &FailureStatus, now: Timestamp) -> Plan {
     let message = format!(
-        "Its namespace is being deleted, so no run can be started that would destroy what it made. To leave everything as it is: kubectl annotate stack {} {}=yes",
-        stack.name_any(),
-        annotation::FORCE_ORPHAN,
+        "{} To try again, change the annotation {}. {}",
+        failure.message,
+        annotation::RECONCILE,
+        way_out(facts.stack)
     );
     let cause = Cause::new(reason::DESTROY_FAILED, message);
-    tell::set(&mut status, stack, StackPhase::Held, Mood::Stuck, &cause, now);
+    conditions::set(&mut status, facts.stack, StackPhase::Held, Kstatus::Stalled, &cause, now);
+    Plan::publish(status)
+}
+
+/// The status records that everything is destroyed before the Run that proves it is deleted.
+pub(super) fn destroyed(facts: &StackFacts<'_>, status: StackStatus, recorded: bool, now: Timestamp) -> Plan {
+    if recorded {
+        return Plan::publish(status).then(StackAction::CleanUp);
+    }
+    reconciling(facts, status, reason::DESTROYING, "Everything is destroyed.", now)
+}
+
+/// The status of a Stack that cannot be destroyed because its namespace is being deleted too.
+pub(super) fn without_namespace(stack: &Stack, now: Timestamp) -> StackStatus {
+    let mut status = stack.status.clone().unwrap_or_default();
+    let message = format!(
+        "Its namespace is being deleted, so no run can be started to destroy the infrastructure. {}",
+        way_out(stack)
+    );
+    let cause = Cause::new(reason::DESTROY_FAILED, message);
+    conditions::set(&mut status, stack, StackPhase::Held, Kstatus::Stalled, &cause, now);
     status
 }
 
-/// A Run goes on: the one that destroys, or one that was there before.
-fn last_run(seen: &Observed<'_>, mut status: StackStatus, run: &Run, now: Timestamp) -> Decision {
-    let name = run.name_any();
-    let message = tell::of_run(run);
-    match purpose_of(run) {
-        purpose::DESTROY => {
-            let (next, why) = match phase(run) {
-                RunPhase::Review => (StackPhase::Review, reason::WAITING_FOR_APPROVAL),
-                _ => (StackPhase::Destroying, reason::DESTROYING),
-            };
-            tell::set(&mut status, seen.stack, next, Mood::Working, &Cause::new(why, message), now);
-            Decision::keep(status)
-        }
-        purpose::DRIFT => working(seen, status, reason::DESTROYING, &message, now).then(Action::Cancel(name)),
-        _ if is_stoppable(run) => {
-            working(seen, status, reason::DESTROYING, &message, now).then(Action::Supersede(name))
-        }
-        // What it makes is known when it has ended, and then it is destroyed.
-        _ => working(seen, status, reason::DESTROYING, &message, now),
-    }
+/// How a person releases the Stack without its infrastructure being destroyed.
+fn way_out(stack: &Stack) -> String {
+    format!(
+        "To delete the Stack and keep the infrastructure: kubectl annotate stack {} {}=yes",
+        stack.name_any(),
+        annotation::FORCE_ORPHAN
+    )
 }
 
-/// What there is to destroy, and with which files; nothing when no run has ever made anything.
-fn what_exists(seen: &Observed<'_>, status: &StackStatus) -> Option<Snapshot> {
-    let known = status.attempted.clone().or_else(|| last_good(status));
-    // A state with resources in it of which the status knows nothing is destroyed with its Workspace's own files.
-    known.or_else(|| seen.state.filter(|(_, resources)| *resources > 0).map(|_| Snapshot::default()))
-}
-
-fn working(seen: &Observed<'_>, mut status: StackStatus, why: &str, message: &str, now: Timestamp) -> Decision {
-    tell::set(&mut status, seen.stack, StackPhase::Destroying, Mood::Working, &Cause::new(why, message), now);
-    Decision::keep(status)
+fn reconciling(facts: &StackFacts<'_>, mut status: StackStatus, why: &str, message: &str, now: Timestamp) -> Plan {
+    let cause = Cause::new(why, message);
+    conditions::set(&mut status, facts.stack, StackPhase::Destroying, Kstatus::Reconciling, &cause, now);
+    Plan::publish(status)
 }

@@ -1,65 +1,71 @@
-//! The watch for changes made outside of Knoll.
+//! Drift: changes made outside of Knoll.
 //!
-//! *Guarantees.* It never looks while anything else goes on in the Workspace. Two Stacks of one interval look at
-//! different times, and each always at the same distance from its last look.
+//! *Guarantees.* No check starts while another Run holds the lock of the Workspace. Stacks with the same interval check at
+//! different times, and each at a fixed distance from its last check.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
-    names::{condition, purpose, reason},
+    Purpose,
+    names::{condition, reason},
     run::{ChangeAction, PlanSummary, ResourceChange, Run, RunPhase},
-    stack::{DriftAction, DriftIgnore, DriftSpec, DriftStatus, Snapshot, Stack, StackStatus},
+    stack::{DriftAction, DriftIgnore, DriftSpec, DriftStatus, Stack, StackStatus},
 };
 use kube::ResourceExt;
 
-use super::{Decision, Observed, settle, start};
-use crate::conditions::{Pen, Truth};
+use super::{StackFacts, account};
+use crate::conditions::{ConditionWriter, Truth};
 
-/// How many resources a message names.
+/// The number of resources that a message names.
 const NAMED: usize = 3;
 
-/// What a Stack whose newest revision is applied does about drift. `free` says that nothing goes on in its Workspace.
-pub(super) fn watch(
-    seen: &Observed<'_>,
-    mut status: StackStatus,
-    applied: &Snapshot,
-    free: bool,
-    now: Timestamp,
-) -> Decision {
-    let Some(spec) = &seen.stack.spec.drift else {
-        status.drift = None;
-        status.conditions.retain(|found| found.type_ != condition::DRIFTED);
-        return Decision::keep(status);
+/// What follows for a Stack whose newest revision is applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NextCheck {
+    /// The Run that is due.
+    pub launch: Option<Purpose>,
+    /// The time of the next check, if none is due.
+    pub check_at: Option<Timestamp>,
+}
+
+/// Decides on the next check, or on the correction of the drift that the last one found.
+pub(super) fn next(facts: &StackFacts<'_>, status: &StackStatus, now: Timestamp) -> NextCheck {
+    let Some(spec) = &facts.stack.spec.drift else {
+        return NextCheck::default();
     };
+    // The Workspace lets go of its lock a moment after the end of a Run.
+    let active = facts.workspace.and_then(|workspace| workspace.status.as_ref()?.active.as_ref());
+    let free = active.is_none_or(|active| status.last_run.as_ref() == Some(active));
     let found = status.drift.clone().unwrap_or_default();
     let to_correct = found.since.is_some() && found.corrected_by.is_none() && spec.action != DriftAction::Report;
     if to_correct && free {
-        let mut next = start(seen, status, purpose::CORRECT, applied, now);
-        let name = next.status.last_run.clone();
-        if let Some(drift) = &mut next.status.drift {
-            drift.corrected_by = name;
-        }
-        return next;
+        return NextCheck { launch: Some(Purpose::Correct), check_at: None };
     }
-    match due(seen.stack, spec, &status) {
-        Some(due) if due <= now && free => start(seen, status, purpose::DRIFT, applied, now),
-        // The end of whatever goes on is an event.
-        Some(due) if due <= now => Decision::keep(status),
-        due => Decision::keep(status).at(due),
+    match due(facts.stack, spec, status) {
+        Some(due) if due <= now && free => NextCheck { launch: Some(Purpose::Drift), check_at: None },
+        // The end of the Run that holds the lock is an event.
+        Some(due) if due <= now => NextCheck::default(),
+        due => NextCheck { launch: None, check_at: due },
     }
 }
 
-/// When to look next.
+/// Removes what an earlier spec with drift checks has left in the status.
+pub(super) fn forget(status: &mut StackStatus) {
+    status.drift = None;
+    status.conditions.retain(|found| found.type_ != condition::DRIFTED);
+}
+
+/// The time of the next check.
 fn due(stack: &Stack, spec: &DriftSpec, status: &StackStatus) -> Option<Timestamp> {
-    let looked = status.drift.as_ref().and_then(|drift| drift.checked_at.as_ref());
-    let last = [looked, status.applied_at.as_ref()].into_iter().flatten().map(|time| time.0).max()?;
+    let checked = status.drift.as_ref().and_then(|drift| drift.checked_at.as_ref());
+    let last = [checked, status.applied_at.as_ref()].into_iter().flatten().map(|time| time.0).max()?;
     let interval = spec.interval.get();
     last.checked_add(interval).ok()?.checked_add(jitter(&stack.uid().unwrap_or_default(), interval)).ok()
 }
 
 /// Up to a tenth of the interval, always the same for one Stack.
 fn jitter(uid: &str, interval: std::time::Duration) -> std::time::Duration {
-    // FNV-1a: it only has to spread.
+    // FNV-1a: the values only have to spread.
     let hash = uid
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
@@ -67,28 +73,28 @@ fn jitter(uid: &str, interval: std::time::Duration) -> std::time::Duration {
     std::time::Duration::from_millis(hash % tenth)
 }
 
-/// What was just applied differs from nothing.
+/// A revision was just applied, so there is no drift.
 pub(super) fn clear(stack: &Stack, status: &mut StackStatus, at: &MicroTime) {
     if let Some(drift) = &mut status.drift {
         *drift = DriftStatus { checked_at: Some(at.clone()), run: drift.run.take(), ..DriftStatus::default() };
-        let mut pen = Pen::new(&mut status.conditions, stack.metadata.generation, at.0);
-        pen.set(condition::DRIFTED, false, reason::IN_SYNC, "Everything is as it was applied.");
+        let mut conditions = ConditionWriter::new(&mut status.conditions, stack.metadata.generation, at.0);
+        conditions.set(condition::DRIFTED, false, reason::IN_SYNC, "The infrastructure is as it was applied.");
     }
 }
 
-/// Takes in what a look has found.
-pub(super) fn settle(stack: &Stack, run: &Run, status: &mut StackStatus, at: &MicroTime) {
+/// Accounts for the end of a drift check.
+pub(super) fn account(stack: &Stack, run: &Run, status: &mut StackStatus, at: &MicroTime) {
     let Some(ended) = &run.status else { return };
     let before = status.drift.take().unwrap_or_default();
     let mut next =
         DriftStatus { checked_at: Some(at.clone()), run: run.metadata.name.clone(), ..DriftStatus::default() };
     let generation = stack.metadata.generation;
     if ended.phase != RunPhase::Succeeded {
-        // It is not known whether anything differs, so what was known before stays; a look that was stopped says nothing.
+        // The result is not known, so the one before stays. A check that was cancelled says nothing.
         status.drift = Some(DriftStatus { checked_at: next.checked_at, run: next.run, ..before });
         if ended.phase == RunPhase::Failed {
-            let message = format!("Run `{}` could not tell: {}", run.name_any(), settle::why(run).message);
-            Pen::new(&mut status.conditions, generation, at.0).set(
+            let message = format!("Run `{}` failed: {}", run.name_any(), account::why(run).message);
+            ConditionWriter::new(&mut status.conditions, generation, at.0).set(
                 condition::DRIFTED,
                 Truth::Unknown,
                 reason::DRIFT_UNKNOWN,
@@ -113,12 +119,12 @@ pub(super) fn settle(stack: &Stack, run: &Run, status: &mut StackStatus, at: &Mi
         }
     }
     let differs = !counted.is_empty() || plan.omitted > 0 || (plan.changes && plan.resources.is_empty());
-    let mut pen = Pen::new(&mut status.conditions, generation, at.0);
+    let mut conditions = ConditionWriter::new(&mut status.conditions, generation, at.0);
     if differs {
         next.since = before.since.or_else(|| Some(at.clone()));
-        pen.set(condition::DRIFTED, true, reason::DRIFTED, describe(&next, &counted, &plan));
+        conditions.set(condition::DRIFTED, true, reason::DRIFTED, describe(&next, &counted, &plan));
     } else {
-        pen.set(condition::DRIFTED, false, reason::IN_SYNC, "Everything is as it was applied.");
+        conditions.set(condition::DRIFTED, false, reason::IN_SYNC, "The infrastructure is as it was applied.");
     }
     status.drift = Some(next);
 }
@@ -143,20 +149,22 @@ fn counts(change: &ResourceChange, ignore: &[DriftIgnore]) -> bool {
     if matches!(change.action, ChangeAction::Read | ChangeAction::Move) {
         return false;
     }
-    let rules: Vec<&DriftIgnore> = ignore.iter().filter(|rule| is_like(&rule.address, &change.address)).collect();
+    let rules: Vec<&DriftIgnore> =
+        ignore.iter().filter(|rule| matches_pattern(&rule.address, &change.address)).collect();
     if rules.iter().any(|rule| rule.attributes.is_empty()) {
         return false;
     }
     // A list that is full may not name all of them.
     let all_are_known = (1..ResourceChange::MAX_ATTRIBUTES).contains(&change.attributes.len());
-    let is_ignored =
-        |attribute: &String| rules.iter().any(|rule| rule.attributes.iter().any(|pattern| is_like(pattern, attribute)));
+    let is_ignored = |attribute: &String| {
+        rules.iter().any(|rule| rule.attributes.iter().any(|pattern| matches_pattern(pattern, attribute)))
+    };
     let harmless = change.action == ChangeAction::Update && all_are_known && change.attributes.iter().all(is_ignored);
     !harmless
 }
 
-/// Whether a text is like a pattern in which `*` stands for any characters.
-fn is_like(pattern: &str, text: &str) -> bool {
+/// Whether a text matches a pattern in which `*` stands for any characters.
+fn matches_pattern(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else {
@@ -192,7 +200,7 @@ mod tests {
             ("a*a", "a", false),
         ];
         for (pattern, text, expect) in rows {
-            assert_eq!(is_like(pattern, text), expect, "{pattern} {text}");
+            assert_eq!(matches_pattern(pattern, text), expect, "{pattern} {text}");
         }
     }
 

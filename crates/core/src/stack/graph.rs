@@ -1,6 +1,9 @@
-//! Which Stacks wait for which.
+//! The dependencies between Stacks.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use knoll_api::{names::condition, stack::Stack};
@@ -8,18 +11,17 @@ use kube::{Resource, ResourceExt};
 
 use crate::conditions::{self, Truth};
 
-/// A Stack that has to be Ready first, and is not.
+/// A dependency that is not Ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// Its name.
     pub name: String,
     /// A sentence on what is missing.
     pub why: String,
-    /// Whether it gets nowhere without a person.
+    /// The dependency gets no further without a person.
     pub is_stuck: bool,
 }
 
-/// The Stacks that have to be Ready first: those it names, and those whose outputs it uses.
+/// The names of the Stacks that have to be Ready first: those in `dependsOn`, and those whose outputs are variables.
 #[must_use]
 pub fn needs(stack: &Stack) -> BTreeSet<&str> {
     let named = stack.spec.depends_on.iter().map(|other| other.name.as_str());
@@ -27,7 +29,24 @@ pub fn needs(stack: &Stack) -> BTreeSet<&str> {
     named.chain(used).collect()
 }
 
-/// Those of them that are not Ready.
+/// The Stacks that this one needs, directly or through others, without itself. `get` finds a Stack by its name.
+pub fn dependencies(stack: &Stack, get: impl Fn(&str) -> Option<Arc<Stack>>) -> Vec<Arc<Stack>> {
+    let mut visited: BTreeSet<String> = BTreeSet::from([stack.name_any()]);
+    let mut found: Vec<Arc<Stack>> = Vec::new();
+    let mut next: VecDeque<String> = needs(stack).into_iter().map(str::to_owned).collect();
+    while let Some(name) = next.pop_front() {
+        if !visited.insert(name.clone()) {
+            continue;
+        }
+        if let Some(dependency) = get(&name) {
+            next.extend(needs(&dependency).into_iter().map(str::to_owned));
+            found.push(dependency);
+        }
+    }
+    found
+}
+
+/// The direct dependencies that are not Ready.
 #[must_use]
 pub fn unready(stack: &Stack, others: &[&Stack]) -> Vec<Waits> {
     needs(stack).into_iter().filter_map(|name| wait(name, others)).collect()
@@ -38,7 +57,7 @@ fn wait(name: &str, others: &[&Stack]) -> Option<Waits> {
     wait_for(name, other, |stack| stack.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default())
 }
 
-/// What keeps an object from being Ready in its current generation, if anything does.
+/// Why an object is not Ready in its current generation; `None` if it is.
 pub(crate) fn wait_for<'a, K: Resource<DynamicType = ()>>(
     name: &str,
     other: Option<&'a K>,
@@ -47,41 +66,42 @@ pub(crate) fn wait_for<'a, K: Resource<DynamicType = ()>>(
     let waits = |why: String, is_stuck: bool| Some(Waits { name: name.to_owned(), why, is_stuck });
     let kind = K::kind(&());
     let Some(other) = other else {
-        return waits(format!("It waits for {kind} `{name}`, which is not there."), true);
+        return waits(format!("Waiting for {kind} `{name}`, which does not exist."), true);
     };
     if other.meta().deletion_timestamp.is_some() {
-        return waits(format!("It waits for {kind} `{name}`, which is being deleted."), true);
+        return waits(format!("Waiting for {kind} `{name}`, which is being deleted."), true);
     }
-    let said = conditions_of(other);
-    let current =
-        |kind: &str| conditions::find(said, kind).filter(|found| found.observed_generation == other.meta().generation);
+    let conditions = conditions_of(other);
+    let current = |kind: &str| {
+        conditions::find(conditions, kind).filter(|found| found.observed_generation == other.meta().generation)
+    };
     let ready = current(condition::READY);
     if ready.is_some_and(|ready| ready.status == Truth::True.as_str()) {
         return None;
     }
     match current(condition::STALLED).filter(|stalled| stalled.status == Truth::True.as_str()) {
-        Some(stalled) => waits(format!("It waits for {kind} `{name}`, which cannot go on: {}", stalled.message), true),
-        None => waits(format!("It waits for {kind} `{name}` to be Ready."), false),
+        Some(stalled) => waits(format!("Waiting for {kind} `{name}`, which is stalled: {}", stalled.message), true),
+        None => waits(format!("Waiting for {kind} `{name}` to be Ready."), false),
     }
 }
 
-/// The Stacks that need this one, and so have to go before it. Those that go with it although each waits for the other
-/// are not among them: there is no order in a circle.
+/// The names of the Stacks that need this one, and so are deleted before it. In a circle there is no such order: a Stack
+/// that is deleted too, and that this one needs, is left out.
 #[must_use]
-pub fn dependants(stack: &Stack, others: &[&Stack]) -> Vec<String> {
+pub fn dependents(stack: &Stack, others: &[&Stack]) -> Vec<String> {
     let name = stack.name_any();
-    let goes = |other: &Stack| other.metadata.deletion_timestamp.is_some();
+    let is_deleted = |other: &Stack| other.metadata.deletion_timestamp.is_some();
     let mut found: Vec<String> = others
         .iter()
         .filter(|other| needs(other).contains(name.as_str()))
-        .filter(|other| !(goes(other) && reaches(stack, &other.name_any(), others)))
+        .filter(|other| !(is_deleted(other) && reaches(stack, &other.name_any(), others)))
         .map(|other| other.name_any())
         .collect();
     found.sort();
     found
 }
 
-/// Whether a Stack needs another, perhaps over others.
+/// Whether a Stack needs another, directly or through others.
 fn reaches(stack: &Stack, name: &str, others: &[&Stack]) -> bool {
     let mut seen = BTreeSet::new();
     let mut next = vec![stack];
@@ -98,7 +118,7 @@ fn reaches(stack: &Stack, name: &str, others: &[&Stack]) -> bool {
     false
 }
 
-/// The shortest way from the Stack over those that it needs back to itself, by name, with itself first and last.
+/// The names on the shortest way from the Stack through its dependencies back to itself, with itself first and last.
 #[must_use]
 pub fn cycle(stack: &Stack, others: &[&Stack]) -> Option<Vec<String>> {
     let start = stack.name_any();

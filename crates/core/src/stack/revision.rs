@@ -1,4 +1,4 @@
-//! What makes one revision differ from another.
+//! The digests of a Stack: of its revisions, its variables and its outputs.
 
 use knoll_api::{
     names::annotation,
@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 
 /// The revision of a Stack with these files and these variables.
 ///
-/// Besides them, it is everything of the spec that decides what a run would do: the program and the hooks. A person who
-/// wants a run without any such change gives [`annotation::RECONCILE`] another value.
+/// A revision also covers the parts of the spec that change the effect of a run: the program and the hooks. A person who
+/// wants a run without any such change changes the value of [`annotation::RECONCILE`].
 #[must_use]
 pub fn revision(stack: &Stack, bundle: &str, variables: &str) -> String {
     let StackSpec { workspace, hooks, .. } = &stack.spec;
@@ -25,23 +25,23 @@ pub fn revision(stack: &Stack, bundle: &str, variables: &str) -> String {
         "hooks": hooks,
         "asked": stack.annotations().get(annotation::RECONCILE),
     }));
-    // It only has to differ from the others of one Stack, and people read it in a table.
+    // A revision has to differ only from the others of its Stack, and people read it in a table.
     whole.trim_start_matches("sha256:").chars().take(16).collect()
 }
 
-/// The digest of resolved variables. The UID makes that equal values of two Stacks do not look equal.
+/// The digest of resolved variables. The UID salts it, so equal values in two Stacks have different digests.
 #[must_use]
 pub fn variables_digest(stack: &Stack, variables: &impl Serialize) -> String {
     digest(&(stack.metadata.uid.as_deref(), variables))
 }
 
-/// What the Secret of the outputs is written from: the state, and what is wanted of it.
+/// The digest of what the outputs are made from: the state, and `spec.outputs`.
 #[must_use]
 pub fn outputs_digest(state: Option<&str>, spec: &StackSpec) -> String {
     digest(&(state, &spec.outputs))
 }
 
-/// Whether an output is wanted.
+/// Whether `spec.outputs` selects an output.
 #[must_use]
 pub fn selected(spec: Option<&OutputsSpec>, output: &str) -> bool {
     let Some(OutputsSpec { include, exclude, .. }) = spec else {

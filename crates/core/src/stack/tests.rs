@@ -1,17 +1,24 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod fetches;
 mod properties;
+mod states;
 mod tables;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use knoll_api::{
-    names::condition,
+    Purpose,
+    names::{condition, finalizer, reason},
     run::{PlanSummary, RunStatus, StepName, StepState, StepStatus},
+    stack::{Fetched, OnFailure, StackPhase, StackSpec},
     workspace::WorkspaceStatus,
 };
 
 use super::*;
-use crate::{conditions, status};
+use crate::{
+    conditions,
+    status::{self, Cause},
+};
 
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
@@ -32,8 +39,9 @@ pub(super) struct World {
     pub gone: bool,
     pub cleaned: bool,
     pub requeue_at: Option<Timestamp>,
-    pub elsewhere: Option<Elsewhere>,
+    pub remote: Option<RemoteSource>,
     pub atom: Option<Atom>,
+    pub secrets: Vec<OwnedObject>,
 }
 
 pub(super) fn snapshot(revision: &str) -> Snapshot {
@@ -72,8 +80,9 @@ impl World {
             gone: false,
             cleaned: false,
             requeue_at: None,
-            elsewhere: None,
+            remote: None,
             atom: None,
+            secrets: Vec::new(),
         }
     }
 
@@ -81,76 +90,146 @@ impl World {
         at(self.second)
     }
 
-    pub fn decide(&self) -> Decision {
+    fn with_facts<T>(&self, use_them: impl FnOnce(&StackFacts<'_>) -> T) -> T {
         let runs: Vec<&Run> = self.runs.iter().collect();
-        let others: Vec<&Stack> = self.others.iter().collect();
+        let related: Vec<&Stack> = self.others.iter().collect();
         let last = self.stack.status.as_ref().and_then(|status| status.last_run.clone());
-        let digest = format!("state-{}", self.state);
-        let seen = Observed {
+        let summary = StateSummary {
+            digest: self.digest(),
+            resources: u32::from(self.exists.is_some()),
+            ..StateSummary::default()
+        };
+        use_them(&StackFacts {
             stack: &self.stack,
             inputs: &self.inputs,
             workspace: self.workspace.as_ref(),
             runs: &runs,
             last_run_is_gone: last.is_some_and(|last| !runs.iter().any(|run| run.name_any() == last)),
-            state: (self.state > 0).then_some((digest.as_str(), u32::from(self.exists.is_some()))),
-            outputs_are_there: true,
-            others: &others,
+            state: (self.state > 0).then_some(&summary),
+            has_outputs_secret: true,
+            secrets: &self.secrets,
+            related: &related,
             atom: self.atom.as_ref(),
-            elsewhere: self.elsewhere.as_ref(),
-        };
-        decide(&seen, self.now())
+            remote: self.remote.as_ref(),
+        })
     }
 
-    /// Decides and does the first `count` actions; the status is written only after all of them.
-    pub fn step(&mut self, count: usize) -> Decision {
+    fn digest(&self) -> String {
+        format!("state-{}", self.state)
+    }
+
+    pub fn decide(&self) -> Decision<StackStatus, StackAction> {
+        self.with_facts(|facts| decide(facts, self.now()))
+    }
+
+    pub fn state_name(&self) -> StackStateName {
+        self.with_facts(|facts| StackState::read(facts, &account::all(facts, self.now()), self.now()).name())
+    }
+
+    /// Decides, and carries out the first `count` writes of what follows; the status is the last of them.
+    pub fn step(&mut self, count: usize) -> Decision<StackStatus, StackAction> {
         let decision = self.decide();
-        let mut next = decision.status.clone();
-        for action in decision.actions.iter().take(count) {
-            self.act(action, &mut next);
-        }
-        if count > decision.actions.len() {
-            self.stack.status = Some(next);
+        let status = match decision.next.clone() {
+            Next::Status(status) => (count > 0).then_some(status),
+            Next::Act(action) => self.act(action, count),
+        };
+        if let Some(status) = status {
+            self.stack.status = Some(status);
             self.requeue_at = decision.requeue_at;
         }
         decision
     }
 
-    fn act(&mut self, action: &Action, next: &mut StackStatus) {
-        match action {
-            Action::AddFinalizer => self.stack.finalizers_mut().push(finalizer::STACK.to_owned()),
-            Action::ApplyWorkspace => {
-                let status = self.workspace.take().and_then(|workspace| workspace.status);
-                self.workspace = Some(Workspace { status, ..workspace(&self.stack) });
+    /// The status after the action, unless the operator is killed before that.
+    fn act(&mut self, action: StackAction, count: usize) -> Option<StackStatus> {
+        let mut left = count;
+        let mut killed = || {
+            left = left.saturating_sub(1);
+            left == 0
+        };
+        if count == 0 {
+            return None;
+        }
+        // The facts are those of the decision: the operator has no others when the action is done.
+        let before = self.clone();
+        let outcome = match action {
+            StackAction::AddFinalizer => {
+                self.stack.finalizers_mut().push(finalizer::STACK.to_owned());
+                return None;
             }
-            Action::Keep => {}
-            Action::Start(run) => {
-                if !self.runs.iter().any(|known| known.metadata.name == run.metadata.name) {
-                    self.runs.push((**run).clone());
+            StackAction::ApplyWorkspace => {
+                self.apply_workspace();
+                StackOutcome::Done
+            }
+            StackAction::Launch(launch) => {
+                let Launch { store, apply_workspace, run } = *launch;
+                if let Some(snapshot) = store {
+                    self.secrets.retain(|secret| secret.name != snapshot.variables);
+                    self.secrets.push(OwnedObject { name: snapshot.variables, uid: None });
+                    if killed() {
+                        return None;
+                    }
                 }
+                if apply_workspace {
+                    self.apply_workspace();
+                    if killed() {
+                        return None;
+                    }
+                }
+                if !self.runs.iter().any(|known| known.metadata.name == run.metadata.name) {
+                    self.runs.push(run.clone());
+                }
+                StackOutcome::Launched(Box::new(run))
             }
-            Action::Supersede(name) => self.finish(name, RunPhase::Discarded, reason::SUPERSEDED, false),
-            Action::Cancel(name) => self.finish(name, RunPhase::Cancelled, reason::CANCELLED, false),
-            Action::ReadOutputs => {
-                let digest = format!("state-{}", self.state);
-                next.outputs_digest =
-                    Some(outputs_digest((self.state > 0).then_some(digest.as_str()), &self.stack.spec));
+            StackAction::Supersede(name) => {
+                let run = self.runs.iter_mut().find(|run| run.name_any() == name).unwrap();
+                run.annotations_mut().insert(annotation::SUPERSEDED.to_owned(), "by its Stack".to_owned());
+                self.finish(&name, RunPhase::Discarded, reason::SUPERSEDED, false);
+                StackOutcome::Done
             }
-            Action::CleanUp => {
+            StackAction::Cancel(name) => {
+                self.finish(&name, RunPhase::Cancelled, reason::CANCELLED, false);
+                StackOutcome::Done
+            }
+            StackAction::ReadOutputs => {
+                let state = (self.state > 0).then(|| self.digest());
+                StackOutcome::OutputsRead { state, outputs: Variables::default() }
+            }
+            StackAction::Prune(Prune { runs, secrets }) => {
+                self.runs.retain(|run| !runs.iter().any(|old| old.name == run.name_any()));
+                self.secrets.retain(|secret| !secrets.contains(secret));
+                StackOutcome::Done
+            }
+            StackAction::CleanUp => {
                 self.cleaned = true;
                 self.runs.clear();
                 self.workspace = None;
+                self.gone = !killed();
+                return None;
             }
-            Action::RemoveFinalizer => self.gone = true,
+            StackAction::RemoveFinalizer => {
+                self.gone = true;
+                return None;
+            }
+        };
+        if killed() {
+            return None;
         }
+        Some(before.with_facts(|facts| settle(facts, outcome, before.now())).status)
+    }
+
+    fn apply_workspace(&mut self) {
+        let status = self.workspace.take().and_then(|workspace| workspace.status);
+        self.workspace = Some(Workspace { status, ..workspace(&self.stack) });
     }
 
     /// Decides until nothing changes any more.
     pub fn settle(&mut self) -> &mut Self {
-        for _ in 0..20 {
+        for _ in 0..40 {
             let before = self.stack.clone();
             let runs = self.runs.clone();
             let decision = self.step(usize::MAX);
-            if self.gone || (self.stack == before && self.runs == runs && decision.actions.is_empty()) {
+            if self.gone || (self.stack == before && self.runs == runs && matches!(decision.next, Next::Status(_))) {
                 return self;
             }
         }
@@ -195,10 +274,10 @@ impl World {
             let step =
                 StepStatus { state: StepState::Succeeded, ..StepStatus::started(StepName::Apply, MicroTime(now), 0) };
             next.steps.push(step);
-            let revision = run.annotations().get(annotation::REVISION).cloned();
-            self.exists = match (purpose_of(run), phase) {
-                (purpose::DESTROY, RunPhase::Succeeded) => None,
-                (purpose::DESTROY, _) => self.exists.take(),
+            let revision = run.spec.snapshot.as_ref().map(|snapshot| snapshot.revision.clone());
+            self.exists = match (Purpose::of(run), phase) {
+                (Purpose::Destroy, RunPhase::Succeeded) => None,
+                (Purpose::Destroy, _) => self.exists.take(),
                 _ => revision,
             };
         }
@@ -246,7 +325,7 @@ impl World {
         self
     }
 
-    /// The phase, `R`eady, w`O`rking or `S`talled, and the Runs by purpose and phase.
+    /// The phase, ready, working, stuck or paused, and the Runs by purpose and phase.
     pub fn shown(&self) -> String {
         let status = self.status();
         let holds = |kind: &str| conditions::holds(&status.conditions, kind);
@@ -261,8 +340,8 @@ impl World {
             .runs
             .iter()
             .map(|run| {
-                let revision = run.annotations().get(annotation::REVISION).cloned().unwrap_or_default();
-                format!("{}({revision}) {}", purpose_of(run), phase(run).as_str())
+                let revision = run.spec.snapshot.as_ref().map(|snapshot| snapshot.revision.clone()).unwrap_or_default();
+                format!("{}({revision}) {}", Purpose::of(run), phase(run).as_str())
             })
             .collect();
         format!("{} {mood} | {}", status.phase.as_str(), runs.join(", "))

@@ -1,22 +1,21 @@
-//! What the source and the variables of a Stack come to.
+//! The inputs of a Stack, read from the cluster.
 //!
-//! *Guarantees.* Nothing is fetched again while nothing that a Stack refers to has changed, and no value of a variable
-//! stays in memory.
+//! *Guarantees.* Nothing is read again while no object that a Stack refers to has changed, and no value of a variable stays
+//! in memory.
 
 use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use knoll_api::{
     Stack,
-    names::{self, reason},
-    source::SourceKind,
-    stack::{Fetched, Snapshot},
+    names::{annotation, reason},
+    stack::Fetched,
 };
 use knoll_core::{
-    stack::{Elsewhere, Inputs, revision, unready, variables_digest},
-    status::Cause,
+    identity::Subject,
+    stack::{Inputs, References, RemoteSource},
 };
 use knoll_storage::{Given, Lookup, Origin, Resolved, SourceError, VariablesError};
 use kube::{
@@ -25,152 +24,120 @@ use kube::{
     runtime::reflector::{self, ObjectRef},
 };
 
-use super::sources;
 use crate::{context::Context, controller::Error};
 
-/// What the inputs of a Stack came to, and what they are when they were just fetched.
-pub struct Found {
-    /// As the machine wants them.
+/// The inputs of a Stack, with their contents if those were just read.
+pub struct StackInputs {
     pub inputs: Inputs,
-    /// What the revision is made of.
-    pub made_of: Option<MadeOf>,
-    /// What is known of a source outside of the cluster.
-    pub elsewhere: Option<Elsewhere>,
+    pub contents: Option<Contents>,
 }
 
-impl Found {
-    /// What came from outside of the cluster.
-    pub fn fetched(&self) -> Option<&Fetched> {
-        self.elsewhere.as_ref()?.fetched.as_ref()
-    }
-
-    fn only(inputs: Inputs) -> Self {
-        Self { inputs, made_of: None, elsewhere: None }
+impl From<Inputs> for StackInputs {
+    fn from(inputs: Inputs) -> Self {
+        Self { inputs, contents: None }
     }
 }
 
-/// What a revision is made of.
-pub struct MadeOf {
-    /// The files.
+/// The contents of a revision.
+pub struct Contents {
     pub origin: Origin,
-    /// The variables.
     pub variables: Resolved,
 }
 
-/// The objects that a Stack refers to.
-pub struct References {
-    /// Names of Secrets.
-    pub secrets: BTreeSet<String>,
-    /// Names of ConfigMaps.
-    pub config_maps: BTreeSet<String>,
+/// The versions of everything that the inputs of a Stack depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct InputVersions {
+    uid: String,
+    generation: Option<i64>,
+    request: Option<String>,
+    fetched: Option<Fetched>,
+    secrets: BTreeMap<String, String>,
+    config_maps: BTreeMap<String, String>,
+    /// The digests of the states of other Stacks.
+    states: BTreeMap<String, Option<String>>,
 }
 
-/// What a Stack refers to.
-pub fn references(stack: &Stack) -> References {
-    let mut found = References { secrets: BTreeSet::new(), config_maps: BTreeSet::new() };
-    if let Some(SourceKind::ConfigMap(source)) = stack.spec.source.kind() {
-        found.config_maps.insert(source.name.clone());
+impl InputVersions {
+    fn of(context: &Context, stack: &Subject<Stack>, fetched: Option<&Fetched>) -> Self {
+        let References { secrets, config_maps, stacks } = References::of(stack);
+        let (caches, namespace) = (&context.caches, stack.namespace());
+        let state = |name: &str| caches.state(namespace, name).map(|head| head.summary.digest);
+        Self {
+            uid: stack.uid().to_owned(),
+            generation: stack.metadata.generation,
+            request: stack.annotations().get(annotation::RECONCILE).cloned(),
+            fetched: fetched.cloned(),
+            secrets: secrets
+                .into_iter()
+                .map(|name| (name.clone(), version(&caches.secrets, namespace, &name)))
+                .collect(),
+            config_maps: config_maps
+                .into_iter()
+                .map(|name| (name.clone(), version(&caches.config_maps, namespace, &name)))
+                .collect(),
+            states: stacks.into_iter().map(|name| (name.clone(), state(&name))).collect(),
+        }
     }
-    found.secrets.extend(sources::secret(&stack.spec.source).map(|secret| secret.name.clone()));
-    for from in &stack.spec.variables_from {
-        found.secrets.extend(from.secret_ref.as_ref().map(|keys| keys.name.clone()));
-        found.config_maps.extend(from.config_map_ref.as_ref().map(|keys| keys.name.clone()));
-    }
-    for from in stack.spec.workspace.variables.iter().filter_map(|variable| variable.value_from.as_ref()) {
-        found.secrets.extend(from.secret_key_ref.as_ref().map(|key| key.name.clone()));
-        found.config_maps.extend(from.config_map_key_ref.as_ref().map(|key| key.name.clone()));
-    }
-    found
 }
 
-/// What the inputs of each Stack last came to, by the versions of all that they refer to.
+/// The inputs of each Stack, for as long as the versions stay the same.
 #[derive(Debug, Default)]
-pub struct Memory {
-    known: Mutex<HashMap<ObjectRef<Stack>, (String, Inputs)>>,
+pub struct InputCache {
+    known: Mutex<HashMap<ObjectRef<Stack>, (InputVersions, Inputs)>>,
 }
 
-impl Memory {
+impl InputCache {
     /// Forgets a Stack that is gone.
     pub fn forget(&self, stack: &Stack) {
         self.lock().remove(&ObjectRef::from_obj(stack));
     }
 
-    fn get(&self, stack: &Stack, versions: &str) -> Option<Inputs> {
+    fn get(&self, stack: &Stack, versions: &InputVersions) -> Option<Inputs> {
         let known = self.lock();
         known.get(&ObjectRef::from_obj(stack)).filter(|(of, _)| of == versions).map(|(_, inputs)| inputs.clone())
     }
 
-    fn put(&self, stack: &Stack, versions: String, inputs: Inputs) {
+    fn put(&self, stack: &Stack, versions: InputVersions, inputs: Inputs) {
         self.lock().insert(ObjectRef::from_obj(stack), (versions, inputs));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectRef<Stack>, (String, Inputs)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<Stack>, (InputVersions, Inputs)>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Finds out what the inputs come to, from memory when nothing has changed.
-pub async fn find(context: &Arc<Context>, stack: &Stack, namespace: &str, others: &[&Stack]) -> Result<Found, Error> {
-    // A Stack that goes is destroyed with what it has kept.
-    if stack.metadata.deletion_timestamp.is_some() {
-        return Ok(Found::only(Inputs::Waiting));
+/// Resolves the inputs, from memory if nothing has changed.
+pub async fn resolve(
+    context: &Context,
+    stack: &Subject<Stack>,
+    remote: Option<&RemoteSource>,
+    related: &[Arc<Stack>],
+) -> Result<StackInputs, Error> {
+    let related: Vec<&Stack> = related.iter().map(AsRef::as_ref).collect();
+    if let Some(inputs) = Inputs::known(stack, remote, &related) {
+        return Ok(inputs.into());
     }
-    let secret = sources::secret(&stack.spec.source);
-    let secret = secret.map(|secret| version(&context.caches.secrets, namespace, &secret.name)).unwrap_or_default();
-    let elsewhere = sources::look(context, stack, &secret);
-    let found = match &elsewhere {
-        Some(Elsewhere { fetched: None, trouble: Some(trouble), .. }) => {
-            Found::only(Inputs::Unresolved(Cause::new(reason::SOURCE_FAILED, trouble)))
-        }
-        Some(Elsewhere { fetched: None, trouble: None, .. }) => Found::only(Inputs::Fetching),
-        elsewhere => {
-            let fetched = elsewhere.as_ref().and_then(|elsewhere| elsewhere.fetched.as_ref());
-            resolve(context, stack, namespace, others, fetched).await?
-        }
-    };
-    Ok(Found { elsewhere, ..found })
+    let fetched = remote.and_then(|remote| remote.fetched.as_ref());
+    let versions = InputVersions::of(context, stack, fetched);
+    if let Some(inputs) = context.stack_inputs.get(stack, &versions) {
+        return Ok(inputs.into());
+    }
+    let read = read(context, stack, fetched).await?;
+    context.stack_inputs.put(stack, versions, read.inputs.clone());
+    Ok(read)
 }
 
-async fn resolve(
-    context: &Context,
-    stack: &Stack,
-    namespace: &str,
-    others: &[&Stack],
-    fetched: Option<&Fetched>,
-) -> Result<Found, Error> {
-    let used: BTreeSet<&str> =
-        stack.spec.variables_from.iter().filter_map(|from| Some(from.stack_ref.as_ref()?.name.as_str())).collect();
-    if unready(stack, others).iter().any(|wait| used.contains(wait.name.as_str())) {
-        return Ok(Found::only(Inputs::Waiting));
-    }
-    let versions = versions(context, stack, namespace, &used, fetched);
-    if let Some(inputs) = context.memory.get(stack, &versions) {
-        return Ok(Found::only(inputs));
-    }
-    let found = fetch(context, stack, namespace, fetched).await?;
-    context.memory.put(stack, versions, found.inputs.clone());
-    Ok(found)
-}
-
-/// Fetches everything from the cluster; `fetched` is what came from elsewhere.
-pub async fn fetch(
-    context: &Context,
-    stack: &Stack,
-    namespace: &str,
-    fetched: Option<&Fetched>,
-) -> Result<Found, Error> {
-    let unresolved =
-        |reason: &str, message: String| Ok(Found::only(Inputs::Unresolved(Cause::new(reason, sentence(&message)))));
+/// Reads everything from the cluster. `fetched` has the files of a source outside of it.
+pub async fn read(context: &Context, stack: &Subject<Stack>, fetched: Option<&Fetched>) -> Result<StackInputs, Error> {
+    let namespace = stack.namespace();
     let origin = match fetched {
         Some(fetched) => fetched.bundle.parse().map(Origin::Stored).map_err(SourceError::from),
-        // A reconcile never waits for what is outside of the cluster.
-        None if sources::is_outside(&stack.spec.source) => return Ok(Found::only(Inputs::Fetching)),
         None => context.sources.resolver().resolve(namespace, &stack.spec.source, None).await,
     };
     let origin = match origin {
         Ok(origin) => origin,
         Err(SourceError::Api(error)) => return Err(Error::api("cannot read the source of a Stack")(error)),
-        Err(error) => return unresolved(reason::SOURCE_FAILED, error.to_string()),
+        Err(error) => return Ok(Inputs::unresolved(reason::SOURCE_FAILED, &error).into()),
     };
     let mut lookup = Lookup::new(&context.storage, namespace);
     let given = Given {
@@ -178,48 +145,14 @@ pub async fn fetch(
         from: &stack.spec.variables_from,
         values: &stack.spec.variables,
     };
-    let variables = match lookup.resolve_given(&stack.name_any(), given).await {
+    let variables = match lookup.resolve_given(stack.name(), given).await {
         Ok(variables) => variables,
         Err(VariablesError::Api(error)) => return Err(Error::api("cannot read the variables of a Stack")(error)),
-        Err(error) => return unresolved(reason::VARIABLES_FAILED, error.to_string()),
+        Err(error) => return Ok(Inputs::unresolved(reason::VARIABLES_FAILED, &error).into()),
     };
-    let bundle = origin.digest().to_string();
-    let of_variables = variables_digest(stack, &variables);
-    let snapshot = Snapshot {
-        revision: revision(stack, &bundle, &of_variables),
-        variables: names::variables_secret(&stack.name_any(), &of_variables),
-        bundle,
-    };
-    let inputs = Inputs::Resolved { snapshot, source: fetched.map(|fetched| fetched.revision.clone()) };
-    Ok(Found { made_of: Some(MadeOf { origin, variables }), ..Found::only(inputs) })
-}
-
-/// Everything that the inputs depend on, by its version.
-fn versions(
-    context: &Context,
-    stack: &Stack,
-    namespace: &str,
-    used: &BTreeSet<&str>,
-    fetched: Option<&Fetched>,
-) -> String {
-    let References { secrets, config_maps } = references(stack);
-    let caches = &context.caches;
-    let mut all = vec![format!(
-        "{:?} {:?} {:?}",
-        stack.uid(),
-        stack.metadata.generation,
-        stack.annotations().get(names::annotation::RECONCILE)
-    )];
-    all.extend(fetched.map(|fetched| format!("{} {}", fetched.revision, fetched.bundle)));
-    all.extend(secrets.iter().map(|name| format!("Secret {name} {}", version(&caches.secrets, namespace, name))));
-    all.extend(
-        config_maps.iter().map(|name| format!("ConfigMap {name} {}", version(&caches.config_maps, namespace, name))),
-    );
-    for name in used {
-        let state = caches.state(namespace, name).map(|head| head.summary.digest);
-        all.push(format!("Stack {name} {}", state.unwrap_or_default()));
-    }
-    all.join("\n")
+    let revision = fetched.map(|fetched| fetched.revision.clone());
+    let inputs = Inputs::resolved(stack, origin.digest().to_string(), &variables, revision);
+    Ok(StackInputs { inputs, contents: Some(Contents { origin, variables }) })
 }
 
 /// The UID and the version of an object.
@@ -229,11 +162,4 @@ where
 {
     let found = store.get(&ObjectRef::new(name).within(namespace));
     found.map(|object| format!("{:?} {:?}", object.metadata.uid, object.metadata.resource_version)).unwrap_or_default()
-}
-
-/// A message of an error as a sentence.
-pub(super) fn sentence(message: &str) -> String {
-    let mut letters = message.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str().trim_end_matches('.'))
 }

@@ -1,4 +1,5 @@
-//! The outputs of a Stack: those that are not sensitive in its status, all of them in a Secret when one is wanted.
+//! The outputs of a Stack: those that are not sensitive go to its status, and all of them to the Secret that the spec
+//! names.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +7,24 @@ use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::me
 use knoll_api::{
     Digest, Stack,
     names::{self, content, field_manager, label, reason},
-    stack::StackStatus,
 };
 use knoll_core::{
     events::Event,
-    stack::{is_owned, outputs_digest, owner_annotations, owner_labels, selected},
+    identity::Subject,
+    stack::{StackOutcome, is_owned, owner_annotations, owner_labels, selected},
 };
 use knoll_storage::{Output, StateFile};
 use kube::{
-    Resource, ResourceExt,
+    Resource,
     api::{Patch, PatchParams},
 };
 use serde_json::Value;
 
 use crate::{context::Context, controller::Error};
 
-/// Reads the outputs from the state, writes the Secret, and notes in the status what was read.
-pub(super) async fn read(
-    context: &Context,
-    stack: &Stack,
-    namespace: &str,
-    status: &mut StackStatus,
-) -> Result<(), Error> {
-    let state = context.storage.states().read(namespace, &stack.name_any()).await;
+/// Reads the outputs from the state, and writes the Secret.
+pub(super) async fn read(context: &Context, stack: &Subject<Stack>) -> Result<StackOutcome, Error> {
+    let state = context.storage.states().read(stack.namespace(), stack.name()).await;
     let state = match state {
         Ok(state) => state,
         Err(knoll_storage::Error::Api(error)) => {
@@ -36,38 +32,37 @@ pub(super) async fn read(
         }
         Err(error) => return Err(Error::State(error.to_string())),
     };
-    let wanted = stack.spec.outputs.as_ref();
+    let spec = stack.spec.outputs.as_ref();
     let mut outputs: BTreeMap<String, Output> = match &state {
         Some(state) => StateFile::parse(state).map_err(|error| Error::State(error.to_string()))?.outputs,
         None => BTreeMap::new(),
     };
-    outputs.retain(|name, _| selected(wanted, name));
-    if let Some(wanted) = wanted {
-        write(context, stack, namespace, &wanted.secret_name, &outputs).await?;
+    outputs.retain(|name, _| selected(spec, name));
+    if let Some(spec) = spec {
+        write(context, stack, &spec.secret_name, &outputs).await?;
     }
     let public = outputs.into_iter().filter(|(_, output)| !output.sensitive);
-    status.outputs = public.map(|(name, output)| (name, output.value)).collect();
-    let digest = state.as_ref().map(Digest::of);
-    status.outputs_digest = Some(outputs_digest(digest.as_ref().map(Digest::as_str), &stack.spec));
-    Ok(())
+    Ok(StackOutcome::OutputsRead {
+        state: state.as_ref().map(|state| Digest::of(state).into()),
+        outputs: public.map(|(name, output)| (name, output.value)).collect(),
+    })
 }
 
 /// Writes the Secret: each output as plain text under its own name, and all with their types as JSON.
 async fn write(
     context: &Context,
-    stack: &Stack,
-    namespace: &str,
+    stack: &Subject<Stack>,
     name: &str,
     outputs: &BTreeMap<String, Output>,
 ) -> Result<(), Error> {
-    let api = context.api::<Secret>(namespace);
+    let api = context.api::<Secret>(stack.namespace());
     let there = api.get_metadata_opt(name).await.map_err(Error::api("cannot read the Secret of a Stack's outputs"))?;
     if there.is_some_and(|found| !is_owned(&found, stack)) {
         let message = format!(
-            "The Secret `{name}` for the outputs belongs to somebody else and is left alone. Write another spec.outputs.secretName."
+            "The Secret `{name}` was not created by this Stack, so the outputs are not written to it. Choose another spec.outputs.secretName."
         );
         let event = Event { warning: true, reason: reason::OBJECT_CONFLICT.to_owned(), message };
-        context.events.tell(event, stack.object_ref(&()));
+        context.events.record(event, stack.object_ref(&()));
         return Ok(());
     }
     let typed: BTreeMap<&str, &Value> = outputs.iter().map(|(name, output)| (name.as_str(), &output.value)).collect();

@@ -9,7 +9,7 @@ use knoll_api::{
     variables::{StackOutputsRef, VariablesFrom},
 };
 
-use super::*;
+use super::{super::conditions::Kstatus, *};
 
 #[track_caller]
 fn check(world: &World, expect: &str) {
@@ -31,15 +31,14 @@ fn on_failure(on_failure: OnFailure) -> StackSpec {
 fn a_new_stack_is_held_gets_its_workspace_and_one_run() {
     let mut world = World::new(StackSpec::default());
     let first = world.step(usize::MAX);
-    assert_eq!(first.actions, [Action::AddFinalizer]);
-    let names: Vec<String> = world.decide().actions.iter().map(|action| format!("{action:?}")).collect();
-    assert!(names[0] == "Keep" && names[1] == "ApplyWorkspace" && names[2].starts_with("Start"), "{names:?}");
+    assert_eq!(first.next, Next::Act(StackAction::AddFinalizer));
+    let Next::Act(StackAction::Launch(launch)) = world.decide().next else { panic!("{:?}", world.decide()) };
+    assert_eq!((launch.store, launch.apply_workspace), (Some(snapshot("a")), true));
     world.settle();
     check(&world, "Running working | apply(a) Pending");
     let run = world.current().unwrap();
     assert_eq!((run.name_any().as_str(), run.spec.operation), ("net-1-a", Operation::Apply));
-    assert_eq!(run.spec.source.as_ref().unwrap().bundle.as_ref().unwrap().digest, "bundle-a");
-    assert_eq!(run.spec.variables_from[0].secret_ref.as_ref().unwrap().name, "variables-a");
+    assert_eq!(run.spec.snapshot, Some(snapshot("a")));
     assert!(run.spec.variables.is_empty(), "no value of a variable is in a Run");
     world.succeed();
     check(&world, "Ready ready | apply(a) Succeeded");
@@ -54,8 +53,7 @@ fn the_same_revision_gives_no_run_and_no_write() {
     world.runs.clear();
     world.second += 1_000_000;
     let again = world.decide();
-    assert_eq!((again.actions, again.requeue_at), (vec![], None));
-    assert_eq!(Some(again.status), world.stack.status);
+    assert_eq!(again, Decision::status(world.status()));
 }
 
 #[test]
@@ -191,15 +189,15 @@ fn needing(names: &[&str]) -> StackSpec {
 fn other(name: &str, is_ready: bool, is_stuck: bool) -> Stack {
     let mut other = named(name);
     let mut status = StackStatus::default();
-    let mood = if is_ready {
-        Mood::Ready
+    let kstatus = if is_ready {
+        Kstatus::Ready
     } else if is_stuck {
-        Mood::Stuck
+        Kstatus::Stalled
     } else {
-        Mood::Working
+        Kstatus::Reconciling
     };
     let cause = Cause::new("Test", "its run failed.");
-    tell::set(&mut status, &other.clone(), StackPhase::Pending, mood, &cause, at(0));
+    super::super::conditions::set(&mut status, &other.clone(), StackPhase::Pending, kstatus, &cause, at(0));
     other.status = Some(status);
     other
 }
@@ -209,13 +207,13 @@ fn a_stack_waits_for_those_it_needs_and_names_the_one_that_failed() {
     let mut world = World::new(needing(&["base"]));
     world.settle();
     check(&world, "Waiting working | ");
-    assert_eq!(world.message(), "It waits for Stack `base`, which is not there.");
+    assert_eq!(world.message(), "Waiting for Stack `base`, which does not exist.");
     world.others = vec![other("base", false, false)];
     world.settle();
-    assert_eq!(world.message(), "It waits for Stack `base` to be Ready.");
+    assert_eq!(world.message(), "Waiting for Stack `base` to be Ready.");
     world.others = vec![other("base", false, true)];
     world.settle();
-    assert_eq!(world.message(), "It waits for Stack `base`, which cannot go on: its run failed.");
+    assert_eq!(world.message(), "Waiting for Stack `base`, which is stalled: its run failed.");
     // Ready, but of an older generation.
     world.others = vec![other("base", true, false)];
     world.others[0].metadata.generation = Some(2);
@@ -249,7 +247,7 @@ fn a_circle_is_named() {
     let others: Vec<&Stack> = world.others.iter().collect();
     assert_eq!(cycle(&named("d"), &others), None);
     // Those that go together do not wait for each other; `d` still goes after who needs it.
-    let waits = |world: &World, stack: &Stack| dependants(stack, &world.others.iter().collect::<Vec<_>>());
+    let waits = |world: &World, stack: &Stack| dependents(stack, &world.others.iter().collect::<Vec<_>>());
     assert_eq!(waits(&world, &world.stack), ["c"]);
     world.others[1].metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     assert!(waits(&world, &world.stack).is_empty());
@@ -262,7 +260,7 @@ fn a_workspace_of_somebody_else_is_left_alone() {
     world.workspace = Some(Workspace::new("net", Default::default()));
     world.settle();
     check(&world, "Waiting stuck | ");
-    assert!(world.message().contains("There is a Workspace `net` that no Stack has made"), "{}", world.message());
+    assert!(world.message().contains("A Workspace `net` exists that no Stack has created"), "{}", world.message());
     // One that an earlier Stack of this name left behind is taken over, with its state.
     let mut left = workspace(&world.stack);
     left.annotations_mut().clear();
@@ -304,21 +302,21 @@ fn a_source_that_cannot_be_reached_leaves_a_stack_as_it_was_last_told_to_be() {
     let told = |world: &World| conditions::find(&world.status().conditions, condition::FETCHED).cloned();
     let mut world = World::new(StackSpec::default());
     world.inputs = Inputs::Fetching;
-    world.elsewhere = Some(Elsewhere::default());
+    world.remote = Some(RemoteSource::default());
     world.settle();
     check(&world, "Waiting working | ");
     assert_eq!(told(&world).unwrap().reason, reason::FETCHING);
 
     let fetched = Fetched { source: "s".to_owned(), revision: "c0ffee".to_owned(), bundle: "bundle-a".to_owned() };
     let next = Some(at(60));
-    world.elsewhere = Some(Elsewhere { fetched: Some(fetched.clone()), trouble: None, next });
+    world.remote = Some(RemoteSource { fetched: Some(fetched.clone()), error: None, next });
     world.change("a").succeed();
     check(&world, "Ready ready | apply(a) Succeeded");
     assert_eq!((world.status().fetched, world.requeue_at), (Some(fetched.clone()), next));
-    assert_eq!(told(&world).unwrap().message, "The newest is c0ffee.");
+    assert_eq!(told(&world).unwrap().message, "The newest revision of the source is c0ffee.");
 
-    let trouble = Some("Nobody answers.".to_owned());
-    world.elsewhere = Some(Elsewhere { fetched: Some(fetched), trouble, next });
+    let error = Some("Nobody answers.".to_owned());
+    world.remote = Some(RemoteSource { fetched: Some(fetched), error, next });
     world.settle();
     check(&world, "Ready ready | apply(a) Succeeded");
     let condition = told(&world).unwrap();
@@ -328,7 +326,7 @@ fn a_source_that_cannot_be_reached_leaves_a_stack_as_it_was_last_told_to_be() {
     world.inputs = Inputs::Fetching;
     world.settle();
     check(&world, "Ready ready | apply(a) Succeeded");
-    world.elsewhere = None;
+    world.remote = None;
     world.change("a");
     assert_eq!((told(&world), world.status().fetched), (None, None));
 }
@@ -410,8 +408,7 @@ fn a_deleted_stack_is_destroyed_with_what_it_kept() {
     check(&world, "Destroying working | apply(a) Succeeded, destroy(a) Pending");
     let run = world.current().unwrap();
     assert_eq!(run.spec.operation, Operation::Destroy);
-    assert_eq!(run.spec.source.as_ref().unwrap().bundle.as_ref().unwrap().digest, "bundle-a");
-    assert_eq!(run.spec.variables_from[0].secret_ref.as_ref().unwrap().name, "variables-a");
+    assert_eq!(run.spec.snapshot, Some(snapshot("a")));
     assert!(!world.gone);
     world.succeed();
     assert!(world.gone && world.cleaned);
@@ -482,7 +479,7 @@ fn what_never_made_anything_goes_at_once_and_an_orphan_leaves_everything() {
     world.stack.status = None;
     world.runs.clear();
     world.delete();
-    assert_eq!(world.current().unwrap().spec.source, None);
+    assert_eq!(world.current().unwrap().spec.snapshot, None);
     let mut world = ready(StackSpec { suspend: false, ..StackSpec::default() });
     world.stack.spec.suspend = true;
     world.delete();
@@ -552,4 +549,59 @@ fn a_stack_goes_back_with_its_atom() {
     world.succeed();
     check(&world, "Reverted stuck | apply(a) Succeeded, apply(b) Succeeded, rollback(a) Succeeded");
     assert_eq!(world.status().revision.as_deref(), Some("a"));
+}
+
+#[test]
+fn a_failed_rollback_is_remembered_while_the_stack_is_suspended() {
+    let mut world = ready(on_failure(OnFailure::Rollback));
+    world.change("b").fail().fail();
+    check(&world, "Failure stuck | apply(a) Succeeded, apply(b) Failed, rollback(a) Failed");
+    world.stack.spec.suspend = true;
+    world.settle();
+    world.stack.spec.suspend = false;
+    world.settle();
+    check(&world, "Failure stuck | apply(a) Succeeded, apply(b) Failed, rollback(a) Failed");
+}
+
+#[test]
+fn a_deleted_drift_check_is_no_failure_of_the_revision_that_waits() {
+    let mut world = ready(watched(DriftAction::Report));
+    world.later(4000);
+    check(&world, "Ready ready | apply(a) Succeeded, drift(a) Pending");
+    // The operator records the newer revision, and somebody deletes the check before it is cancelled.
+    world.inputs = resolved("b");
+    world.stack.status.as_mut().unwrap().pending_revision = Some("b".to_owned());
+    world.runs.pop();
+    world.settle();
+    check(&world, "Running working | apply(a) Succeeded, apply(b) Pending");
+}
+
+#[test]
+fn a_stack_keeps_ten_runs_and_the_variables_that_it_needs() {
+    let mut world = ready(StackSpec::default());
+    for number in 0..12 {
+        world.change(&format!("r{number}")).succeed();
+    }
+    world.settle();
+    assert_eq!(world.runs.len(), 10);
+    assert_eq!(world.runs.last().unwrap().metadata.name, world.status().last_run);
+    let names: Vec<&str> = world.secrets.iter().map(|secret| secret.name.as_str()).collect();
+    assert_eq!(names, ["variables-r11"]);
+    // While a Run is unfinished nothing is deleted, and a failed attempt keeps its variables.
+    world.change("bad").fail();
+    let names: Vec<&str> = world.secrets.iter().map(|secret| secret.name.as_str()).collect();
+    assert_eq!((names, world.runs.len()), (vec!["variables-r11", "variables-bad"], 11));
+}
+
+#[test]
+fn dependencies_are_found_through_others_and_circles_end() {
+    let depends = |name: &str, on: &[&str]| {
+        let mut stack = named(name);
+        stack.spec = needing(on);
+        std::sync::Arc::new(stack)
+    };
+    let all = [depends("a", &["b", "x"]), depends("b", &["c"]), depends("c", &["a"]), depends("d", &["a"])];
+    let get = |name: &str| all.iter().find(|stack| stack.name_any() == name).cloned();
+    let found: Vec<String> = dependencies(&all[0], get).iter().map(|stack| stack.name_any()).collect();
+    assert_eq!(found, ["b", "c"]);
 }

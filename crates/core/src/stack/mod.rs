@@ -1,0 +1,234 @@
+//! The Stack machine: from the facts about a Stack to its next status or its next action.
+//!
+//! A Stack is always in one [`StackState`]. [`StackState::read`] derives it from the status and the other facts, and [`decide`] is
+//! one total function over it. These are the transitions that the machine and its Runs cause:
+//!
+//! ```text
+//! Unclaimed -> Outdated
+//! Outdated -> Running
+//! Running -> Applied | Outdated | Held | Retrying | RollbackDue | Reverted | RollbackFailed
+//! Applied -> Running | Checking
+//! Checking -> Applied | Outdated
+//! Retrying -> Outdated
+//! RollbackDue -> RollingBack
+//! RollingBack -> Reverted | RollbackFailed | RollbackDue | Applied | Outdated
+//! Stopping -> DestroyDue | Destroyed
+//! DestroyDue -> Destroying
+//! Destroying -> Destroyed | DestroyRetrying | DestroyHeld | DestroyDue
+//! DestroyRetrying -> DestroyDue
+//! Destroyed -> Released
+//! ```
+//!
+//! A change from outside (new inputs, an edited spec, a dependency, a deletion) can lead from any state to any other. A
+//! test compares the picture with [`TRANSITIONS`], and another one compares that table with what the machine does.
+//!
+//! *Guarantees.* A Stack has one unfinished Run at a time. An applied revision gives no further Run, whichever operator
+//! decides. The end of each Run is accounted for once. A Stack is not released while infrastructure of it may exist, unless
+//! a person asks for that. The same facts give the same decision.
+
+mod account;
+mod backoff;
+mod conditions;
+mod deletion;
+mod drift;
+mod graph;
+mod inputs;
+mod retention;
+mod revision;
+mod rollback_with_atom;
+mod runs;
+mod source;
+mod state;
+mod step;
+
+use jiff::Timestamp;
+use knoll_api::{
+    Atom,
+    names::{annotation, label},
+    run::{Run, RunPhase},
+    stack::{Snapshot, Stack, StackStatus},
+    variables::Variables,
+    workspace::{StateSummary, Workspace},
+};
+use kube::{Resource, ResourceExt};
+
+pub(crate) use graph::wait_for;
+pub use graph::{Waits, cycle, dependencies, dependents, needs, unready};
+pub use inputs::{Inputs, References, credentials};
+pub use retention::{OwnedObject, Prune};
+pub(crate) use revision::digest;
+pub use revision::{outputs_digest, revision, selected, variables_digest};
+pub use runs::{owner_annotations, owner_labels, workspace};
+pub use source::{FetchRecord, FetchRequest, KnownFetch, RemoteSource, StartedFetch};
+pub use state::{StackState, StackStateName, TRANSITIONS};
+
+use crate::machine::{Decision, Next, Settled};
+
+/// Everything that a Stack's next status depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct StackFacts<'a> {
+    pub stack: &'a Stack,
+    /// The revision that the source and the variables make now.
+    pub inputs: &'a Inputs,
+    /// The Workspace that has the Stack's name, whoever created it.
+    pub workspace: Option<&'a Workspace>,
+    /// The Runs that the Stack has started, in any order.
+    pub runs: &'a [&'a Run],
+    /// The API no longer has the Run that `status.lastRun` names.
+    pub last_run_is_gone: bool,
+    /// The state of the Workspace.
+    pub state: Option<&'a StateSummary>,
+    /// The Secret that `spec.outputs` names exists.
+    pub has_outputs_secret: bool,
+    /// The Secrets that the Stack owns: variables of its revisions, and its outputs.
+    pub secrets: &'a [OwnedObject],
+    /// The Stacks that this one needs, directly or through others, and those that need it.
+    pub related: &'a [&'a Stack],
+    /// The Atom that `spec.rollbackWith` names.
+    pub atom: Option<&'a Atom>,
+    /// The known state of a source outside of the cluster; `None` for any other source.
+    pub remote: Option<&'a RemoteSource>,
+}
+
+/// An action. Each is safe to repeat.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StackAction {
+    /// Add the finalizer.
+    AddFinalizer,
+    /// Create a Run, and before it what the Run needs.
+    Launch(Box<Launch>),
+    /// Mark a Run that has not started, or that waits for a decision, as superseded by a newer revision.
+    Supersede(String),
+    /// Cancel a Run.
+    Cancel(String),
+    /// Read the outputs from the state, and write the Secret that `spec.outputs` names.
+    ReadOutputs,
+    /// Make the Workspace what [`workspace`] returns.
+    ApplyWorkspace,
+    /// Delete Runs and Secrets that are no longer needed.
+    Prune(Prune),
+    /// Delete everything that the Stack has created in the cluster, then remove the finalizer.
+    CleanUp,
+    /// Remove the finalizer, and leave everything as it is.
+    RemoveFinalizer,
+}
+
+/// A Run to create.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    /// The files and the variables of the revision are stored first, because they exist nowhere else yet.
+    pub store: Option<Snapshot>,
+    /// The Workspace is applied first, because it is not what the Stack asks for.
+    pub apply_workspace: bool,
+    pub run: Run,
+}
+
+/// The outcome of an action that changed something other than the Stack itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StackOutcome {
+    /// The action was carried out. It adds nothing to the status.
+    Done,
+    /// The Run exists.
+    Launched(Box<Run>),
+    /// The outputs of the state with this digest.
+    OutputsRead { state: Option<String>, outputs: Variables },
+    /// The namespace is being deleted, so the API refuses new objects in it.
+    NamespaceTerminating,
+}
+
+/// A status, and the action that comes before it is published.
+#[derive(Clone, Debug, PartialEq)]
+struct Plan {
+    /// The status, as far as it does not depend on the outcome of the action.
+    status: StackStatus,
+    action: Option<StackAction>,
+    requeue_at: Option<Timestamp>,
+}
+
+impl Plan {
+    fn publish(status: StackStatus) -> Self {
+        Self { status, action: None, requeue_at: None }
+    }
+
+    fn then(mut self, action: StackAction) -> Self {
+        self.action = Some(action);
+        self
+    }
+
+    /// The earlier of this time and the one that is set already.
+    fn at(mut self, time: Option<Timestamp>) -> Self {
+        self.requeue_at = [self.requeue_at, time].into_iter().flatten().min();
+        self
+    }
+}
+
+/// Decides what follows from the facts.
+#[must_use]
+pub fn decide(facts: &StackFacts<'_>, now: Timestamp) -> Decision<StackStatus, StackAction> {
+    let Plan { status, action, requeue_at } = plan(facts, now);
+    let next = match action {
+        Some(action) => Next::Act(action),
+        None => Next::Status(status),
+    };
+    Decision { next, requeue_at }
+}
+
+/// The status after an action.
+#[must_use]
+pub fn settle(facts: &StackFacts<'_>, outcome: StackOutcome, now: Timestamp) -> Settled<StackStatus> {
+    match outcome {
+        StackOutcome::Done => plan(facts, now).status.into(),
+        StackOutcome::Launched(run) => step::launched(facts.stack, plan(facts, now).status, &run, now).into(),
+        StackOutcome::OutputsRead { state, outputs } => {
+            let mut status = plan(facts, now).status;
+            status.outputs = outputs;
+            status.outputs_digest = Some(outputs_digest(state.as_deref(), &facts.stack.spec));
+            status.into()
+        }
+        StackOutcome::NamespaceTerminating => deletion::without_namespace(facts.stack, now).into(),
+    }
+}
+
+fn plan(facts: &StackFacts<'_>, now: Timestamp) -> Plan {
+    let status = account::all(facts, now);
+    let state = StackState::read(facts, &status, now);
+    step::step(facts, status, state, now)
+}
+
+/// Whether an object was created by this Stack.
+#[must_use]
+pub fn is_owned<K: Resource>(object: &K, stack: &Stack) -> bool {
+    object.labels().get(label::STACK) == stack.metadata.name.as_ref()
+        && object.annotations().get(annotation::STACK_UID) == stack.metadata.uid.as_ref()
+}
+
+/// The Stack's Runs in the order of their numbers.
+fn ordered<'a>(facts: &StackFacts<'a>) -> Vec<&'a Run> {
+    let mut runs: Vec<&Run> = facts.runs.to_vec();
+    runs.sort_by_key(|run| (number(run), run.name_any()));
+    runs
+}
+
+/// The unfinished Runs in the order of their numbers. Two of them mean that an operator was interrupted between the
+/// launch of the first and the status that names it; only the newest counts.
+fn unfinished<'a>(facts: &StackFacts<'a>) -> Vec<&'a Run> {
+    let mut runs = ordered(facts);
+    runs.retain(|run| !phase(run).is_finished());
+    runs
+}
+
+/// The number of a Run among its Stack's Runs.
+fn number(run: &Run) -> u32 {
+    run.annotations().get(annotation::NUMBER).and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+fn phase(run: &Run) -> RunPhase {
+    run.status.as_ref().map(|status| status.phase).unwrap_or_default()
+}
+
+fn is_deleted(stack: &Stack) -> bool {
+    stack.metadata.deletion_timestamp.is_some()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! What a Stack keeps of its history.
+
+use knoll_api::stack::StackStatus;
+use kube::{Resource, ResourceExt};
+
+use super::{StackFacts, ordered, unfinished};
+
+/// The number of finished Runs that a Stack keeps, so that a person can look back a few revisions.
+const RUNS_KEPT: usize = 10;
+
+/// An object that a Stack owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedObject {
+    pub name: String,
+    /// A deletion names the UID, so that it never hits a newer object of the same name.
+    pub uid: Option<String>,
+}
+
+impl OwnedObject {
+    pub fn of<K: Resource>(object: &K) -> Self {
+        Self { name: object.name_any(), uid: object.uid() }
+    }
+}
+
+/// Objects to delete.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prune {
+    pub runs: Vec<OwnedObject>,
+    pub secrets: Vec<OwnedObject>,
+}
+
+/// The oldest Runs, the variables of revisions that nothing refers to any more, and a Secret of outputs that has got
+/// another name. `None` while a Run is unfinished, and when there is nothing to delete.
+pub(super) fn prune(facts: &StackFacts<'_>, status: &StackStatus) -> Option<Prune> {
+    if !unfinished(facts).is_empty() {
+        return None;
+    }
+    let runs = ordered(facts);
+    let old = runs.iter().rev().skip(RUNS_KEPT).filter(|run| status.last_run != run.metadata.name);
+    let snapshots = [status.applied(), status.attempted.clone(), status.previous.clone()];
+    let mut needed: Vec<String> = snapshots.into_iter().flatten().map(|snapshot| snapshot.variables).collect();
+    needed.extend(facts.stack.spec.outputs.as_ref().map(|outputs| outputs.secret_name.clone()));
+    let prune = Prune {
+        runs: old.map(|run| OwnedObject::of(*run)).collect(),
+        secrets: facts.secrets.iter().filter(|secret| !needed.contains(&secret.name)).cloned().collect(),
+    };
+    (prune != Prune::default()).then_some(prune)
+}

@@ -1,0 +1,224 @@
+//! One total function over the states: the status of each, and the action that leads on.
+
+use jiff::Timestamp;
+use knoll_api::{
+    Purpose,
+    names::{annotation, reason},
+    run::{Run, RunPhase},
+    stack::{Snapshot, Stack, StackPhase, StackStatus},
+};
+use kube::ResourceExt;
+
+use super::{
+    Launch, Plan, StackAction, StackFacts, StackState, Waits,
+    conditions::{self, Kstatus, short},
+    deletion, drift, is_deleted, is_owned, number, outputs_digest, phase, retention, runs, unfinished, workspace,
+};
+use crate::{run::is_superseded, status::Cause};
+
+pub(super) fn step(facts: &StackFacts<'_>, mut status: StackStatus, state: StackState<'_>, now: Timestamp) -> Plan {
+    let stack = facts.stack;
+    let mut enter = |phase: StackPhase, kstatus: Kstatus, cause: Cause| {
+        conditions::set(&mut status, stack, phase, kstatus, &cause, now);
+    };
+    let plan = match state {
+        StackState::Unclaimed => return Plan::publish(status).then(StackAction::AddFinalizer),
+        StackState::Released => return Plan::publish(status),
+        StackState::Blocked(cause) | StackState::Unresolved(cause) => {
+            enter(StackPhase::Waiting, Kstatus::Stalled, cause);
+            Plan::publish(status)
+        }
+        StackState::Fetching => {
+            let cause = Cause::new(reason::FETCHING, "The files of the source are being fetched.");
+            enter(StackPhase::Waiting, Kstatus::Reconciling, cause);
+            Plan::publish(status)
+        }
+        StackState::Waiting(waits) => {
+            enter(StackPhase::Waiting, Kstatus::Reconciling, waiting(&waits));
+            Plan::publish(status)
+        }
+        StackState::Suspended { applied } => {
+            let cause = Cause::new(reason::SUSPENDED, "No runs are started while spec.suspend is true.");
+            enter(StackPhase::Suspended, Kstatus::Paused { ready: applied }, cause);
+            Plan::publish(status)
+        }
+        StackState::Unchanged => Plan::publish(status),
+        StackState::Running(run) => under_way(facts, status, run, StackPhase::Running, now),
+        StackState::RollingBack(run) => under_way(facts, status, run, StackPhase::Rollback, now),
+        StackState::Checking(run) => checking(facts, status, run),
+        StackState::Outdated(newest) => launch(facts, Plan::publish(status), Purpose::Apply, Some(newest)),
+        StackState::Applied(newest) => applied(facts, status, newest, now),
+        StackState::Held(cause) => {
+            enter(StackPhase::Held, Kstatus::Stalled, cause);
+            Plan::publish(status)
+        }
+        StackState::Retrying { cause, attempt, at } => {
+            let message = format!("Attempt {attempt} starts at {at}. {}", cause.message);
+            enter(StackPhase::Retrying, Kstatus::Reconciling, Cause::new(reason::RETRYING, message));
+            Plan::publish(status).at(Some(at))
+        }
+        StackState::RollbackDue(good) => launch(facts, Plan::publish(status), Purpose::Rollback, Some(good)),
+        StackState::Reverted { to, cause } => {
+            let message =
+                format!("Revision {} is applied instead of the newest. {}", short(&to.revision), cause.message);
+            enter(StackPhase::Reverted, Kstatus::Stalled, Cause::new(reason::ROLLED_BACK, message));
+            let stale = outputs_are_stale(facts, &status);
+            let plan = Plan::publish(status);
+            if stale { plan.then(StackAction::ReadOutputs) } else { plan }
+        }
+        StackState::RollbackFailed(cause) => {
+            enter(StackPhase::Failure, Kstatus::Stalled, Cause::new(reason::ROLLBACK_FAILED, cause.message));
+            Plan::publish(status)
+        }
+        StackState::Orphaned => Plan::publish(status).then(StackAction::RemoveFinalizer),
+        StackState::WaitingForDependents(names) => deletion::waiting_for_dependents(facts, status, &names, now),
+        StackState::Stopping(run) => deletion::stopping(facts, status, run, now),
+        StackState::Destroying(run) => deletion::destroying(facts, status, run, now),
+        StackState::DestroySuspended => deletion::suspended(facts, status, now),
+        StackState::DestroyDue(snapshot) => launch(facts, Plan::publish(status), Purpose::Destroy, snapshot),
+        StackState::DestroyRetrying { failure, at } => deletion::retrying(facts, status, &failure, at, now),
+        StackState::DestroyHeld(failure) => deletion::held(facts, status, &failure, now),
+        StackState::Destroyed { recorded } => deletion::destroyed(facts, status, recorded, now),
+    };
+    supersede_older(facts, plan.at(facts.remote.filter(|_| !is_deleted(stack)).and_then(|remote| remote.next)))
+}
+
+/// Supersedes a Run that an interrupted operator has left beside the newest one.
+fn supersede_older(facts: &StackFacts<'_>, plan: Plan) -> Plan {
+    let unfinished = unfinished(facts);
+    let older = unfinished.iter().rev().skip(1).find(|run| may_be_superseded(run));
+    match (&plan.action, older) {
+        (None, Some(run)) => plan.then(StackAction::Supersede(run.name_any())),
+        _ => plan,
+    }
+}
+
+/// Whether nothing is lost when a newer revision takes the place of this Run: it waits in a queue, or for a person.
+///
+/// A Run that was just created starts in a moment, so it is left alone: otherwise each change in a burst would replace
+/// the Run of the one before.
+pub(super) fn may_be_superseded(run: &Run) -> bool {
+    matches!(phase(run), RunPhase::Queued | RunPhase::Review) && !is_superseded(run)
+}
+
+/// Whether the Run is to be cancelled, and is not yet.
+pub(super) fn may_be_cancelled(run: &Run) -> bool {
+    !run.annotations().contains_key(annotation::CANCEL)
+}
+
+fn waiting(waits: &[Waits]) -> Cause {
+    let all: Vec<&str> = waits.iter().map(|wait| wait.why.as_str()).collect();
+    Cause::new(reason::WAITING_FOR_DEPENDENCIES, all.join(" "))
+}
+
+/// Whether a revision newer than that of the Run is to be applied.
+fn is_outdated(facts: &StackFacts<'_>, run: &Run) -> bool {
+    let revision = run.spec.snapshot.as_ref().map(|snapshot| &snapshot.revision);
+    facts.inputs.snapshot().is_some_and(|newest| revision != Some(&newest.revision))
+}
+
+fn under_way(facts: &StackFacts<'_>, mut status: StackStatus, run: &Run, running: StackPhase, now: Timestamp) -> Plan {
+    let (next, why) = match (phase(run), running) {
+        (RunPhase::Review, _) => (StackPhase::Review, reason::WAITING_FOR_APPROVAL),
+        (_, StackPhase::Rollback) => (running, reason::ROLLING_BACK),
+        _ => (running, reason::PROGRESSING),
+    };
+    let cause = Cause::new(why, conditions::of_run(run));
+    conditions::set(&mut status, facts.stack, next, Kstatus::Reconciling, &cause, now);
+    let plan = Plan::publish(status);
+    if running != StackPhase::Rollback && is_outdated(facts, run) && may_be_superseded(run) {
+        return plan.then(StackAction::Supersede(run.name_any()));
+    }
+    plan
+}
+
+/// A drift check changes nothing, so the status stays what it was.
+fn checking(facts: &StackFacts<'_>, status: StackStatus, run: &Run) -> Plan {
+    let plan = Plan::publish(status);
+    if is_outdated(facts, run) && !facts.stack.spec.suspend && may_be_cancelled(run) {
+        return plan.then(StackAction::Cancel(run.name_any()));
+    }
+    plan
+}
+
+fn applied(facts: &StackFacts<'_>, mut status: StackStatus, newest: Snapshot, now: Timestamp) -> Plan {
+    let stack = facts.stack;
+    status.failure = None;
+    let cause = Cause::new(reason::APPLIED, format!("Revision {} is applied.", short(&newest.revision)));
+    conditions::set(&mut status, stack, StackPhase::Ready, Kstatus::Ready, &cause, now);
+    if stack.spec.drift.is_none() {
+        drift::forget(&mut status);
+    }
+    let drift = drift::next(facts, &status, now);
+    let stale = outputs_are_stale(facts, &status);
+    // Nothing is deleted before the status that no longer needs it is published.
+    let published = stack.status.as_ref() == Some(&status);
+    let plan = Plan::publish(status).at(drift.check_at);
+    if stale {
+        return plan.then(StackAction::ReadOutputs);
+    }
+    if let Some(purpose) = drift.launch {
+        return launch(facts, plan, purpose, Some(newest));
+    }
+    if !is_current(facts) {
+        return plan.then(StackAction::ApplyWorkspace);
+    }
+    match retention::prune(facts, &plan.status) {
+        Some(prune) if published => plan.then(StackAction::Prune(prune)),
+        _ => plan,
+    }
+}
+
+/// Whether the outputs differ from those that were last read.
+fn outputs_are_stale(facts: &StackFacts<'_>, status: &StackStatus) -> bool {
+    let spec = &facts.stack.spec;
+    let digest = outputs_digest(facts.state.map(|state| state.digest.as_str()), spec);
+    let missing = spec.outputs.is_some() && !facts.has_outputs_secret;
+    missing || status.outputs_digest.as_ref() != Some(&digest)
+}
+
+/// Whether the Workspace is what the Stack asks for.
+fn is_current(facts: &StackFacts<'_>) -> bool {
+    let asked = workspace(facts.stack);
+    facts.workspace.is_some_and(|found| found.spec == asked.spec && is_owned(found, facts.stack))
+}
+
+/// Adds the launch of a Run to a plan.
+fn launch(facts: &StackFacts<'_>, plan: Plan, purpose: Purpose, snapshot: Option<Snapshot>) -> Plan {
+    let run = runs::run(facts.stack, plan.status.runs.saturating_add(1), purpose, snapshot.as_ref());
+    // Every other purpose uses a snapshot that was stored for an earlier Run.
+    let store = snapshot.filter(|_| purpose == Purpose::Apply);
+    plan.then(StackAction::Launch(Box::new(Launch { store, apply_workspace: !is_current(facts), run })))
+}
+
+/// The status after the launch of a Run.
+pub(super) fn launched(stack: &Stack, mut status: StackStatus, run: &Run, now: Timestamp) -> StackStatus {
+    let (name, purpose) = (run.name_any(), Purpose::of(run));
+    status.runs = number(run);
+    status.last_run = Some(name.clone());
+    status.last_purpose = Some(purpose);
+    let revision = run.spec.snapshot.as_ref().map(|snapshot| short(&snapshot.revision)).unwrap_or_default();
+    let (phase, why, message) = match purpose {
+        Purpose::Drift => return status,
+        Purpose::Apply => {
+            (StackPhase::Running, reason::PROGRESSING, format!("Run `{name}` applies revision {revision}."))
+        }
+        Purpose::Correct => {
+            if let Some(drift) = &mut status.drift {
+                drift.corrected_by = Some(name.clone());
+            }
+            let message = format!("Run `{name}` applies revision {revision} again to correct drift.");
+            (StackPhase::Running, reason::PROGRESSING, message)
+        }
+        Purpose::Rollback => {
+            let failure = status.failure.as_ref().map(|failure| failure.message.as_str()).unwrap_or_default();
+            let message = format!("Run `{name}` applies revision {revision} again. {failure}");
+            (StackPhase::Rollback, reason::ROLLING_BACK, message)
+        }
+        Purpose::Destroy => {
+            (StackPhase::Destroying, reason::DESTROYING, format!("Run `{name}` destroys the infrastructure."))
+        }
+    };
+    conditions::set(&mut status, stack, phase, Kstatus::Reconciling, &Cause::new(why, message), now);
+    status
+}
