@@ -52,13 +52,6 @@ impl Recorder {
     }
 }
 
-impl Recorder {
-    /// Records an event; the controllers that are not on the driver yet call it so.
-    pub fn tell(&self, event: Event, object: ObjectReference) {
-        self.record(event, object);
-    }
-}
-
 fn written(event: Event) -> events::Event {
     let Event { warning, reason, message } = event;
     let end = (0..=NOTE_MAX.min(message.len())).rfind(|end| message.is_char_boundary(*end)).unwrap_or_default();
