@@ -10,7 +10,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::names;
 use knoll_api::pod::PodSettings;
 use knoll_api::run::Run;
-use knoll_api::stack::Snapshot;
 use knoll_api::variables::{
     KeyRef, KeysRef, StackOutputsRef, ValueFrom, Variable, VariableCategory, Variables, VariablesFrom,
 };
@@ -115,8 +114,10 @@ impl StoredVariables {
     /// # Errors
     /// When they are not there or cannot be read.
     pub async fn get(&self, namespace: &str, name: &str) -> Result<Resolved, VariablesError> {
-        let (kind, what) = (Kind::Secret.name(), "`variablesFrom`".to_owned());
-        let Some(secret) = self.api(namespace).get_opt(name).await? else {
+        let (kind, what) = (Kind::Secret.name(), "`snapshot`".to_owned());
+        // A run may name any Secret; only one that a Stack has written for its runs is a snapshot.
+        let is_snapshot = |secret: &Secret| secret.type_.as_deref() == Some(names::secret_type::VARIABLES);
+        let Some(secret) = self.api(namespace).get_opt(name).await?.filter(is_snapshot) else {
             return Err(VariablesError::Object { kind, name: name.to_owned(), what });
         };
         let Some(content) = secret.data.and_then(|mut data| data.remove(names::VARIABLES_KEY)) else {

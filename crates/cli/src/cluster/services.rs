@@ -74,7 +74,9 @@ async fn start_hub(client: &kube::Client, metrics: &Metrics, port: u16, stop: &C
     let start = async |port| {
         let tls = Tls::shared(client, NAMESPACE, &names).await?;
         let observer = services::observer(metrics);
-        anyhow::Ok(Hub::start(Storage::new(client.clone()), None, loopback(port), tls, FETCH, observer, stop.clone()).await?)
+        anyhow::Ok(
+            Hub::start(Storage::new(client.clone()), None, loopback(port), tls, FETCH, observer, stop.clone()).await?,
+        )
     };
     match start(port).await {
         Err(error) if port != 0 => {
