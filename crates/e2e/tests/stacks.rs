@@ -148,7 +148,7 @@ async fn a_graph_comes_in_order_and_goes_in_reverse() {
     apply(&namespace, &base("output \"vpc\" { value = nonsense.of.it }\n"));
     let from = json!([{"stackRef": {"name": "base", "outputs": {"id": "vpc"}}}]);
     apply(&namespace, &stack("web", json!({"source": inline(web), "variablesFrom": from})));
-    let told = |stack: &Stack| message(stack, condition::READY).contains("Stack `base`, which cannot go on");
+    let told = |stack: &Stack| message(stack, condition::READY).contains("Stack `base`, which is stalled");
     namespace.until("web", "named the dependency that failed", told).await;
     apply(&namespace, &base("resource \"terraform_data\" \"a\" {}\noutput \"vpc\" { value = \"vpc-1\" }\n"));
     assert_eq!(json!(of(&settled(&namespace, "web", 1).await).outputs), json!({"id": "vpc-1"}));

@@ -46,7 +46,7 @@ pub fn settled(home: &Home, text: &str) -> String {
         (r"process \d+".into(), "process N"),
         (r"port \d{5}\b".into(), "port N"),
         // On a machine without terraform, `cargo xtask test` uses OpenTofu under that name.
-        ("OpenTofu".into(), "Terraform"),
+        (r"OpenTofu( v[\d.]+| used| will| has| planned| could| can)".into(), "Terraform${1}"),
         (r"Terraform v[\d.]+".into(), "Terraform VERSION"),
         (r"(resourceVersion: )\S+".into(), "${1}N"),
         (r"(uid: )\S+".into(), "${1}UID"),
