@@ -14,7 +14,7 @@
 //! Failure   -> Pending
 //! ```
 //!
-//! *Guarantee.* [`apply`] is the only function that writes `status.phase` and the stage of `status.journal`, and it
+//! *Guarantee.* `apply` is the only function that writes `status.phase` and the stage of `status.journal`, and it
 //! follows [`TRANSITIONS`].
 
 use knoll_api::atom::{AtomPhase, AtomStatus, Cancellation, JournalStage};

@@ -88,7 +88,7 @@ pub struct Head {
     pub inline: Option<Vec<u8>>,
     /// The dependency lock file.
     pub lock: Option<Vec<u8>>,
-    /// Who claimed it last, in the words of [`claim`].
+    /// Who claimed it last, as `claim` writes it.
     pub writer: Option<String>,
 }
 

@@ -14,7 +14,7 @@ const MOST: usize = 256;
 static KNOWN: LazyLock<Mutex<HashMap<String, Arc<Schema>>>> = LazyLock::new(Mutex::default);
 
 impl Schema {
-    /// As [`Schema::from_json`], and read once.
+    /// As `Schema::from_json`, and read once.
     pub fn shared(json: &Value) -> Result<Arc<Schema>, Vec<FieldError>> {
         let text = json.to_string();
         let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
