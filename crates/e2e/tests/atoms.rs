@@ -166,7 +166,8 @@ async fn workloads_that_do_not_come_up_are_undone_to_the_byte() {
     let good = deployment(IMAGE, "sleep 3600", "  replicas: 1\n");
     let settings = config_map("settings", "1");
     // A failing first version leaves nothing behind.
-    let crash = deployment(IMAGE, "echo no database; exit 3", "  progressDeadlineSeconds: 600\n");
+    // Without a minimum, Kubernetes calls a container available in the moment between its start and its exit.
+    let crash = deployment(IMAGE, "echo no database; exit 3", "  progressDeadlineSeconds: 600\n  minReadySeconds: 5\n");
     assert_eq!(apply(&namespace, &[&crash, SERVICE, &settings], &["--deadline", "10s"]), Some(1));
     let failed = status(&namespace).await;
     let failure = failed.failure.unwrap();
