@@ -25,6 +25,7 @@ use serde_json::Value;
 use crate::{
     Digest,
     hooks::HookFailure,
+    names::reason,
     run::{Operation, PlanSummary},
     step::{StepName, StepStatus},
     workspace::Tool,
@@ -293,12 +294,63 @@ pub struct Progress {
 pub struct Exit {
     /// The exit code of terraform, or of the command.
     pub code: i32,
-    /// One word for a condition, from [`crate::names::reason`].
+    /// Absent where the exit code says it all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<EndReason>,
     /// A sentence for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// Why a pod's work ended. The hub refuses a report with any other word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndReason {
+    /// It succeeded, although the exit code is not 0: `plan -detailed-exitcode` exits with 2.
+    Succeeded,
+    Cancelled,
+    /// The client did not attach in time.
+    AttachTimedOut,
+    /// The module could not be fetched or unpacked.
+    SourceFailed,
+    /// A variable of the job could not be resolved.
+    VariablesFailed,
+    StepFailed,
+    TimedOut,
+    #[serde(rename = "OOMKilled")]
+    OomKilled,
+    /// The pod was terminated while terraform ran.
+    PodDeleted,
+    Evicted,
+    NodeLost,
+    /// The runner was stopped by somebody else than Kubernetes.
+    RunnerLost,
+    /// The plan is not the approved one.
+    DigestMismatch,
+    /// The hub does not have the last state that terraform wrote.
+    StateNotSaved,
+}
+
+impl EndReason {
+    /// The reason of the Run's conditions.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => reason::SUCCEEDED,
+            Self::Cancelled => reason::CANCELLED,
+            Self::AttachTimedOut => reason::ATTACH_TIMED_OUT,
+            Self::SourceFailed => reason::SOURCE_FAILED,
+            Self::VariablesFailed => reason::VARIABLES_FAILED,
+            Self::StepFailed => reason::STEP_FAILED,
+            Self::TimedOut => reason::TIMED_OUT,
+            Self::OomKilled => reason::OOM_KILLED,
+            Self::PodDeleted => reason::POD_DELETED,
+            Self::Evicted => reason::EVICTED,
+            Self::NodeLost => reason::NODE_LOST,
+            Self::RunnerLost => reason::RUNNER_LOST,
+            Self::DigestMismatch => reason::DIGEST_MISMATCH,
+            Self::StateNotSaved => reason::STATE_NOT_SAVED,
+        }
+    }
 }
 
 /// The answer to a [`Progress`].
@@ -328,6 +380,21 @@ pub struct ErrorBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_known_words_end_a_run() {
+        let read = |json: &str| serde_json::from_str::<Exit>(json).map(|exit| exit.reason);
+        assert_eq!(read(r#"{"code": 1, "reason": "OOMKilled"}"#).ok(), Some(Some(EndReason::OomKilled)));
+        assert_eq!(read(r#"{"code": 1}"#).ok(), Some(None));
+        assert!(read(r#"{"code": 1, "reason": "Approved"}"#).is_err());
+    }
+
+    #[test]
+    fn an_end_has_the_same_word_on_the_wire_and_in_conditions() {
+        for word in [EndReason::Succeeded, EndReason::OomKilled, EndReason::AttachTimedOut, EndReason::StateNotSaved] {
+            assert_eq!(serde_json::to_value(word).ok(), Some(word.as_str().into()));
+        }
+    }
 
     #[test]
     fn a_job_of_another_protocol_is_refused_before_it_is_understood() {

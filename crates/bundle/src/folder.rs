@@ -24,12 +24,7 @@ pub enum FolderError {
         "the link `{}` leads to `{}`, which is not a file of the folder; copy the file, or leave the link out",
         link.display(), target.display()
     )]
-    Link {
-        /// The link.
-        link: PathBuf,
-        /// Where it leads.
-        target: PathBuf,
-    },
+    Link { link: PathBuf, target: PathBuf },
     /// A file's name is no text.
     #[error("the name of the file `{}` is no UTF-8 text; rename it", .0.display())]
     Name(PathBuf),

@@ -39,7 +39,6 @@ pub enum PackError {
 pub enum File {
     /// A file with its content.
     Plain {
-        /// Its bytes.
         content: Vec<u8>,
         /// Whether it may be executed.
         executable: bool,

@@ -44,7 +44,6 @@ pub enum Error {
     /// The disk refused it.
     #[error("cannot write `{name}` of the module: {source}")]
     Write {
-        /// The entry.
         name: String,
         /// What the disk said.
         source: io::Error,

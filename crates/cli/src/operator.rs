@@ -170,7 +170,7 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
     let settings = knoll_operator::Settings {
         namespace: args.namespace.clone(),
         platform,
-        lease: Some(lease::Settings::new(home, LEASE, identity(args))),
+        lease: Some(lease::LeaseSettings::new(home, LEASE, identity(args))),
         metrics,
         health: Health::default(),
         fetch,

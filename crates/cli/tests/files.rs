@@ -49,7 +49,6 @@ fn the_same_files_are_uploaded_once() {
     assert_ne!(digest(), digest_of_first);
 }
 
-/// Incompressible bytes.
 fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let words = std::iter::repeat_with(move || {

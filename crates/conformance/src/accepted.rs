@@ -7,7 +7,6 @@ use anyhow::Context;
 use regex::Regex;
 use serde::Deserialize;
 
-/// One accepted difference.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {

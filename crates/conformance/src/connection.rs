@@ -44,7 +44,6 @@ impl Answer {
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing {
     pub method: String,
-    /// Path and query.
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,

@@ -30,9 +30,7 @@ const USER: (&str, &str) = ("conformance", "system:masters");
 
 /// Both servers, and the settings of a run.
 pub struct Suite {
-    /// The embedded server.
     pub ours: Connection,
-    /// The real server.
     pub theirs: Connection,
     pub accepted: Accepted,
     /// A unique word in the names of this run.

@@ -28,7 +28,6 @@ pub enum Verdict {
         /// An Approval that names the run, but another digest.
         mismatch: Option<String>,
     },
-    /// Somebody has.
     Decided(ReviewDecision),
 }
 

@@ -6,7 +6,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 /// What a condition says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Truth {
-    /// It holds.
     True,
     /// It does not hold.
     False,
@@ -72,9 +71,6 @@ impl<'a> ConditionWriter<'a> {
         self
     }
 }
-
-/// The name that the machines of Stacks and Atoms still use.
-pub type Pen<'a> = ConditionWriter<'a>;
 
 /// The condition of this type.
 #[must_use]

@@ -23,14 +23,14 @@ pub struct Event {
 
 /// What an event tells about: where a run stands, and what hinders it there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ReportedState {
     /// How far the run is.
     pub phase: RunPhase,
     /// Two troubles that are the same are told once.
     trouble: Option<String>,
 }
 
-impl Standing {
+impl ReportedState {
     /// Where the run of this status stands.
     #[must_use]
     pub fn of(status: &RunStatus) -> Self {
@@ -40,7 +40,7 @@ impl Standing {
 
 /// The event of a run that stood elsewhere before, if there is something to tell.
 #[must_use]
-pub fn of_run(before: &Standing, status: &RunStatus) -> Option<Event> {
+pub fn of_run(before: &ReportedState, status: &RunStatus) -> Option<Event> {
     let ready = conditions::find(&status.conditions, condition::READY);
     let trouble = trouble(status);
     if let Some((what, event)) = trouble
@@ -142,21 +142,21 @@ mod tests {
     #[test]
     fn each_trouble_is_told_once() {
         let waits = status(RunPhase::Pending, condition::READY, reason::WORKSPACE_NOT_FOUND, "There is no Workspace.");
-        let event = of_run(&Standing::default(), &waits);
+        let event = of_run(&ReportedState::default(), &waits);
         assert_eq!(event.map(|event| (event.warning, event.reason)), Some((true, "WorkspaceNotFound".to_owned())));
-        assert_eq!(of_run(&Standing::of(&waits), &waits), None);
+        assert_eq!(of_run(&ReportedState::of(&waits), &waits), None);
         let pulls = |message| status(RunPhase::Starting, condition::READY, reason::IMAGE_PULL_FAILED, message);
-        assert_eq!(of_run(&Standing::of(&pulls("a")), &pulls("b")), None);
+        assert_eq!(of_run(&ReportedState::of(&pulls("a")), &pulls("b")), None);
         let other = |name| status(RunPhase::Review, condition::APPROVED, reason::DIGEST_MISMATCH, name);
-        assert_eq!(of_run(&Standing::of(&other("a")), &other("a")), None);
-        assert!(of_run(&Standing::of(&other("a")), &other("b")).is_some());
+        assert_eq!(of_run(&ReportedState::of(&other("a")), &other("a")), None);
+        assert!(of_run(&ReportedState::of(&other("a")), &other("b")).is_some());
     }
 
     #[test]
     fn a_change_of_phase_is_told_with_its_cause() {
         let failed = status(RunPhase::Failed, condition::READY, reason::OOM_KILLED, "killed");
-        let event = of_run(&Standing::default(), &failed);
+        let event = of_run(&ReportedState::default(), &failed);
         assert_eq!(event.map(|event| (event.warning, event.reason)), Some((true, "OOMKilled".to_owned())));
-        assert_eq!(of_run(&Standing::of(&failed), &failed), None);
+        assert_eq!(of_run(&ReportedState::of(&failed), &failed), None);
     }
 }

@@ -11,7 +11,6 @@ use jiff::Timestamp;
 /// The result of `decide`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision<S, A> {
-    /// The next step.
     pub next: Next<S, A>,
     /// The time of the next decision, even if nothing changes until then.
     pub requeue_at: Option<Timestamp>,

@@ -398,10 +398,12 @@ fn after_end(seen: &RunFacts<'_>, status: RunStatus, now: Timestamp) -> RunDecis
 
 /// Where the run stands in its Workspace.
 enum Turn {
-    /// It may start.
     Now,
     /// It waits at this position.
-    Waits { position: u32, behind: Option<String> },
+    Waits {
+        position: u32,
+        behind: Option<String>,
+    },
     /// Nobody has given it a place yet.
     Unplaced,
 }

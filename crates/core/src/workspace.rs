@@ -14,7 +14,7 @@ use knoll_api::{
 use kube::ResourceExt;
 
 use crate::{approval, conditions::ConditionWriter, machine::Decision};
-use queue::{Entry, Standing, View};
+use queue::{QueueEntry, QueueStanding, View};
 
 /// The wait before the pods of a Run that is gone are looked at again.
 const LINGERING: Duration = Duration::from_secs(1);
@@ -22,7 +22,6 @@ const LINGERING: Duration = Duration::from_secs(1);
 /// Everything that a Workspace's next status depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkspaceFacts<'a> {
-    /// The Workspace.
     pub workspace: &'a Workspace,
     /// Every run that names it.
     pub runs: &'a [&'a Run],
@@ -35,7 +34,6 @@ pub struct WorkspaceFacts<'a> {
 /// What is known of a state without reading it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Head {
-    /// The summary.
     pub summary: StateSummary,
     /// The outputs that are not sensitive.
     pub outputs: Variables,
@@ -56,7 +54,7 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
     if let Some(applied) = applied_by(seen) {
         next.bundle = Some(applied);
     }
-    let entries: Vec<Entry> = seen.runs.iter().map(|run| entry(run, &workspace.spec, deleting)).collect();
+    let entries: Vec<QueueEntry> = seen.runs.iter().map(|run| entry(run, &workspace.spec, deleting)).collect();
     let places = queue::decide(&View { active: next.active.as_deref(), runs: &entries, lingering: seen.lingering });
     // While a run goes on the state changes with every resource; it is told once, when the lock moves on.
     if places.active.is_none() || places.active != next.active {
@@ -101,19 +99,19 @@ fn applied_by(seen: &WorkspaceFacts<'_>) -> Option<String> {
     status.bundle.clone().filter(|_| applied)
 }
 
-fn entry(run: &Run, workspace: &WorkspaceSpec, workspace_is_going: bool) -> Entry {
+fn entry(run: &Run, workspace: &WorkspaceSpec, workspace_is_going: bool) -> QueueEntry {
     let decided = run.status.as_ref().is_some_and(|status| status.decision.is_some());
     let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
     let standing = match phase {
-        phase if phase.is_finished() => Standing::Ended,
-        _ if run.metadata.deletion_timestamp.is_some() || workspace_is_going => Standing::Leaving,
+        phase if phase.is_finished() => QueueStanding::Ended,
+        _ if run.metadata.deletion_timestamp.is_some() || workspace_is_going => QueueStanding::Leaving,
         // A plan in review is held by the active run and stays active; a command waits outside.
-        RunPhase::Review => Standing::Held,
+        RunPhase::Review => QueueStanding::Held,
         // Also before the run itself says so: who is let in first would hold the others up until somebody decides.
-        _ if !decided && approval::is_privileged(&run.spec, workspace) => Standing::Held,
-        _ => Standing::Waiting,
+        _ if !decided && approval::is_privileged(&run.spec, workspace) => QueueStanding::Held,
+        _ => QueueStanding::Waiting,
     };
-    Entry {
+    QueueEntry {
         name: run.name_any(),
         created: run.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
         lane: queue::lane(&run.spec),
@@ -149,8 +147,8 @@ mod tests {
             let operation = knoll_api::run::Operation::Command;
             Run::new("r", RunSpec { operation, command: Some(words.to_owned()), ..RunSpec::default() })
         };
-        assert_eq!(entry(&command("state rm"), &spec, false).standing, Standing::Held);
-        assert_eq!(entry(&command("state mv"), &spec, false).standing, Standing::Waiting);
+        assert_eq!(entry(&command("state rm"), &spec, false).standing, QueueStanding::Held);
+        assert_eq!(entry(&command("state mv"), &spec, false).standing, QueueStanding::Waiting);
     }
 
     #[test]

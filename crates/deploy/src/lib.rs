@@ -40,7 +40,6 @@ impl Default for Settings {
 /// The label of the CRDs with the version of Knoll that they belong to.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 
-/// The CRDs.
 #[must_use]
 pub fn kinds() -> Vec<Manifest> {
     let labelled = knoll_api::crds().into_iter().map(|mut crd| {

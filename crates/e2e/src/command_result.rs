@@ -6,7 +6,6 @@ use std::process::{Command, Output, Stdio};
 /// The result of a command.
 #[derive(Debug)]
 pub struct CommandResult {
-    /// The command line.
     pub words: String,
     /// The exit code, or none if a signal ended the process.
     pub code: Option<i32>,

@@ -23,7 +23,6 @@ pub fn inline(module: &str) -> String {
     format!("{{inline: {{main.tf: {module:?}}}}}")
 }
 
-/// An Approval.
 #[must_use]
 pub fn approval(name: &str, run: &str, digest: &str, decision: &str, by: &str) -> String {
     format!(

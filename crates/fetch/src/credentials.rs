@@ -12,7 +12,6 @@ pub struct Credentials {
     pub username: Option<String>,
     /// The password, or the passphrase of `identity`.
     pub password: Option<String>,
-    /// A bearer token.
     pub token: Option<String>,
     /// A private ssh key.
     pub identity: Option<String>,

@@ -38,13 +38,11 @@ impl Limits {
         Self { until: Instant::now() + longest, left: AtomicU64::new(largest), trouble: Mutex::default() }
     }
 
-    /// The remaining time.
     #[must_use]
     pub fn time(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Subtracts received bytes.
     pub(crate) fn take(&self, url: &str, bytes: usize) -> io::Result<()> {
         let taken = |left: u64| left.checked_sub(bytes as u64);
         if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_err() {

@@ -27,9 +27,7 @@ const REFUSAL: Duration = Duration::from_secs(1);
 /// A pod, as its token shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub pod: String,
     /// Its UID; a pod of the same name that comes later has another one.
     pub uid: String,

@@ -26,7 +26,6 @@ pub enum Error {
     /// Nothing says which files to run.
     #[error("the run has no source, and nothing was applied in its Workspace yet; give it a source")]
     NoSource,
-    /// The API failed.
     #[error("the Kubernetes API failed: {}", message_of(.0))]
     Api(#[from] kube::Error),
 }

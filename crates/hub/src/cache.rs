@@ -22,7 +22,6 @@ where
     K: Resource<DynamicType = ()> + 'static,
 {
     store: Store<K>,
-    /// Counts the changes.
     changes: watch::Receiver<u64>,
 }
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use knoll_api::names::field_manager;
 use knoll_api::run::Run;
-use knoll_api::wire::{Exit, Progress};
+use knoll_api::wire::{EndReason, Exit, Progress};
 use knoll_core::{patch, progress};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
@@ -44,8 +44,14 @@ pub async fn write(client: &Client, session: &Session, seen: &Run, report: &Prog
 ///
 /// # Errors
 /// When the status cannot be written.
-pub async fn fail(client: &Client, session: &Session, seen: &Run, reason: &str, message: &str) -> Result<(), Error> {
-    let exit = Exit { code: 1, reason: Some(reason.to_owned()), message: Some(message.to_owned()) };
+pub async fn fail(
+    client: &Client,
+    session: &Session,
+    seen: &Run,
+    reason: EndReason,
+    message: &str,
+) -> Result<(), Error> {
+    let exit = Exit { code: 1, reason: Some(reason), message: Some(message.to_owned()) };
     let report = Progress { sequence: u64::MAX, exit: Some(exit), ..Progress::default() };
     write(client, session, seen, &report).await.map(drop)
 }

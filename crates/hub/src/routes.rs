@@ -14,9 +14,8 @@ use http::{StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use knoll_api::Digest;
-use knoll_api::names::reason;
 use knoll_api::run::{Run, RunPhase};
-use knoll_api::wire::{ErrorBody, Exit, Job, Progress, ProgressReply, path};
+use knoll_api::wire::{EndReason, ErrorBody, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::Workspace;
 use knoll_core::queue::{Lane, lane};
 use knoll_core::{pod_outcome, run::is_cancelled};
@@ -47,7 +46,6 @@ const LARGEST: usize = 1024 * 1024 * 1024;
 
 /// What all requests share.
 pub struct Shared {
-    /// The API.
     pub client: Client,
     /// Whose token is whose.
     pub tokens: Tokens,
@@ -55,9 +53,7 @@ pub struct Shared {
     pub sessions: Sessions,
     pub storage: Storage,
     pub states: States,
-    /// All Runs.
     pub runs: Arc<Cache<Run>>,
-    /// All Workspaces.
     pub workspaces: Cache<Workspace>,
     /// Which bundles were marked as used.
     pub marked: Arc<bundle::Marked>,
@@ -65,11 +61,9 @@ pub struct Shared {
     pub sources: Sources,
     /// Takes the duration of requests.
     pub observer: Observer,
-    /// Ends waiting requests.
     pub shutdown: CancellationToken,
 }
 
-/// The hub's requests.
 pub fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route(path::JOB, get(get_job))
@@ -150,7 +144,7 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
     match job::of(&shared.storage, &shared.states, &runner.run, &workspace, runner.writer(), log_offset).await {
         Ok(job) => Ok(Json(job)),
         Err(Error::Invalid(message)) => {
-            progress::fail(&shared.client, &runner.session, &runner.run, reason::VARIABLES_FAILED, &message).await?;
+            progress::fail(&shared.client, &runner.session, &runner.run, EndReason::VariablesFailed, &message).await?;
             Err(Error::Invalid(message))
         }
         Err(error) => Err(error),
@@ -308,7 +302,7 @@ async fn put_progress(
         tracing::warn!(run = runner.session.run, "the files of a run are not kept: its source has changed meanwhile");
         report.bundle = None;
     }
-    if let Some(exit) = report.exit.as_mut().filter(|exit| exit.reason.as_deref() == Some(reason::POD_DELETED)) {
+    if let Some(exit) = report.exit.as_mut().filter(|exit| exit.reason == Some(EndReason::PodDeleted)) {
         explain_stop(&shared.client, &runner.session.caller, exit).await?;
     }
     let asked = Instant::now();
@@ -335,10 +329,8 @@ async fn explain_stop(client: &Client, caller: &Caller, exit: &mut Exit) -> Resu
     };
     let message = exit.message.take().unwrap_or_default();
     (exit.reason, exit.message) = match pod_outcome::told_to_stop(&pod) {
-        Some(cause) => (Some(cause.reason), Some(cause.message)),
-        None => {
-            (Some(reason::RUNNER_LOST.to_owned()), Some(format!("{message} Its pod goes on, so a person did that.")))
-        }
+        Some((reason, message)) => (Some(reason), Some(message)),
+        None => (Some(EndReason::RunnerLost), Some(format!("{message} Its pod goes on, so a person did that."))),
     };
     Ok(())
 }

@@ -34,7 +34,6 @@ pub enum StartError {
     /// The address cannot be listened on.
     #[error("the hub cannot listen on {address}: {source}; choose another address")]
     Listen {
-        /// The address.
         address: SocketAddr,
         /// What the system said.
         source: io::Error,
@@ -49,7 +48,6 @@ pub struct Hub;
 
 /// A hub that is running.
 pub struct Running {
-    /// Where it listens.
     pub addr: SocketAddr,
     /// The authority of its certificate, for runners.
     pub ca_pem: String,

@@ -22,17 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the hub remembers of a pod between its requests. All of it can be found again when it is lost.
 pub struct Session {
-    /// The pod.
     pub caller: Caller,
     /// The name of its Run.
     pub run: String,
     /// The name of the Run's Workspace.
     pub workspace: String,
-    /// Its reports.
     pub reports: tokio::sync::Mutex<Reports>,
     /// Stores the files of its run, while they are not yet in the cluster.
     pub storing: tokio::sync::Mutex<Option<JoinHandle<Result<(), BundleError>>>>,
-    /// Its log.
     pub log: LogWriter,
     /// When the last request to the API was sent that confirmed the run as this pod's and unfinished.
     confirmed: Mutex<Option<Instant>>,
@@ -55,7 +52,6 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// None yet.
     pub fn new(storage: Storage, runs: Arc<Cache<Run>>) -> Self {
         Sessions { storage, runs, known: Mutex::default() }
     }

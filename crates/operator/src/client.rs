@@ -38,7 +38,7 @@ pub fn connect_counted(mut config: Config, metrics: &Metrics) -> Result<Client, 
     let stack = builder.with_layer(&FilterLayer::new(has_plain_path));
     let stack = stack.with_layer(&tower::layer::layer_fn(|service| Counted::new(service, metrics)));
     let stack = stack.with_layer(&tower::layer::layer_fn(|service| Buffer::new(service, WAITING)));
-    Ok(stack.with_layer(&RetryLayer::new(Briefly::default())).build())
+    Ok(stack.with_layer(&RetryLayer::new(BoundedRetry::default())).build())
 }
 
 /// Refuses a request whose path is not made of plain segments. Names are pasted into paths as they are, and one that
@@ -53,11 +53,11 @@ fn has_plain_path(request: Request<Body>) -> Result<Request<Body>, BoxError> {
 
 /// Tries a request again when the server was too busy to look at it.
 #[derive(Clone, Debug, Default)]
-pub struct Briefly {
+pub struct BoundedRetry {
     attempts: u32,
 }
 
-impl Briefly {
+impl BoundedRetry {
     const MOST: u32 = 4;
     const FIRST_WAIT: Duration = Duration::from_millis(50);
     const LONGEST_WAIT: Duration = Duration::from_secs(2);
@@ -79,7 +79,7 @@ impl Briefly {
     }
 }
 
-impl<B> Policy<Request<Body>, Response<B>, BoxError> for Briefly {
+impl<B> Policy<Request<Body>, Response<B>, BoxError> for BoundedRetry {
     type Future = tokio::time::Sleep;
 
     fn retry(
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn only_what_the_server_did_not_do_is_tried_again() {
-        let first = Briefly::default();
-        let last = Briefly { attempts: Briefly::MOST };
+        let first = BoundedRetry::default();
+        let last = BoundedRetry { attempts: BoundedRetry::MOST };
         let rows = [
             (&first, Method::POST, 429, None, Some(50)),
             (&first, Method::POST, 429, Some(1), Some(1000)),

@@ -15,7 +15,7 @@ use knoll_api::{
     names::{self, label},
     run::RunStatus,
 };
-use knoll_core::{events::Standing, pod::Platform, workspace::Head};
+use knoll_core::{events::ReportedState, pod::Platform, workspace::Head};
 use knoll_storage::{Storage, states};
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -42,7 +42,6 @@ pub struct Context {
     pub storage: Storage,
     /// What every pod is given.
     pub platform: Platform,
-    /// The caches.
     pub caches: Caches,
     /// What was written to Runs.
     pub runs: Written<Run>,
@@ -73,10 +72,8 @@ pub struct Context {
     /// The pods that were created and that the cache does not show yet.
     pub created: Created,
     /// Where each run stood when it was last told of.
-    pub told: Told,
-    /// Tells events.
+    pub reported: ReportedStates,
     pub events: Recorder,
-    /// Counts.
     pub metrics: Metrics,
 }
 
@@ -114,7 +111,6 @@ pub struct Writers {
 }
 
 impl Caches {
-    /// Empty caches.
     pub fn new() -> (Self, Writers) {
         fn cache<K>(references: fn(&K) -> References) -> (Cache<K>, Writer<K>)
         where
@@ -177,7 +173,7 @@ impl Caches {
 }
 
 /// What a [`Context`] is made of, beside what it remembers.
-pub struct Parts {
+pub struct ContextParts {
     pub client: Client,
     pub platform: Platform,
     pub fetch: knoll_storage::FetchSettings,
@@ -190,8 +186,8 @@ pub struct Parts {
 impl Context {
     /// A context that remembers nothing yet.
     #[must_use]
-    pub fn new(parts: Parts) -> Self {
-        let Parts { client, platform, fetch, caches, ask, events, metrics } = parts;
+    pub fn new(parts: ContextParts) -> Self {
+        let ContextParts { client, platform, fetch, caches, ask, events, metrics } = parts;
         let storage = Storage::new(client.clone());
         let sources = RemoteSources::new(storage.sources(fetch));
         Self {
@@ -213,7 +209,7 @@ impl Context {
             sources,
             ask,
             created: Created::default(),
-            told: Told::default(),
+            reported: ReportedStates::default(),
             events,
             metrics,
         }
@@ -242,7 +238,6 @@ pub struct Created {
 }
 
 impl Created {
-    /// Remembers a pod.
     pub fn remember(&self, pod: &Pod) {
         if let Some(uid) = pod.uid() {
             self.lock().insert(uid, Arc::new(pod.clone()));
@@ -268,13 +263,13 @@ impl Created {
 
 /// Where each run stood, by UID, when an event was told about it; so that a change by anybody is told, once.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct ReportedStates {
     seen: Mutex<HashMap<String, Seen>>,
 }
 
 #[derive(Clone, Debug)]
 struct Seen {
-    standing: Standing,
+    standing: ReportedState,
     since: Option<Timestamp>,
 }
 
@@ -282,13 +277,13 @@ struct Seen {
 #[derive(Clone, Debug)]
 pub struct Transition {
     /// Where it stood before.
-    pub before: Standing,
+    pub before: ReportedState,
     /// Since when the run is there: `creationTimestamp` has whole seconds only, so a run that this process saw come
     /// is timed by that.
     pub since: Option<Timestamp>,
 }
 
-impl Told {
+impl ReportedStates {
     /// Notes where the run stands by `status`, and returns where it stood before.
     ///
     /// A run that is seen for the first time with a status was told of by whoever wrote it.
@@ -296,10 +291,10 @@ impl Told {
         let mut known = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let created = run.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let since = if run.status.is_none() { Some(now) } else { created };
-        let first = || Seen { standing: run.status.as_ref().map(Standing::of).unwrap_or_default(), since };
+        let first = || Seen { standing: run.status.as_ref().map(ReportedState::of).unwrap_or_default(), since };
         let uid = run.uid().unwrap_or_default();
         let Seen { standing: before, since } = known.get(&uid).cloned().unwrap_or_else(first);
-        known.insert(uid, Seen { standing: Standing::of(status), since });
+        known.insert(uid, Seen { standing: ReportedState::of(status), since });
         Transition { before, since }
     }
 
@@ -318,7 +313,6 @@ pub struct Started {
 }
 
 impl Started {
-    /// Remembers a Run.
     pub fn remember(&self, run: Run) {
         self.lock().insert((run.namespace().unwrap_or_default(), run.name_any()), Arc::new(run));
     }

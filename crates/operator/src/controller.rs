@@ -37,7 +37,6 @@ pub enum Error {
     /// The API refused a request or could not be reached.
     #[error("{what}: {}", knoll_storage::message_of(source))]
     Api {
-        /// What was tried.
         what: &'static str,
         /// What the API said.
         source: Box<kube::Error>,
@@ -168,7 +167,6 @@ impl<K: Resource<DynamicType = ()>> Default for Written<K> {
 pub enum Published {
     /// There was nothing to write.
     Unchanged,
-    /// It is written.
     Written,
     /// Somebody else wrote in between, or the object is gone; the watch brings what there is now.
     Overtaken,
@@ -200,7 +198,7 @@ where
         let mut all: Vec<String> = object.finalizers().iter().filter(|other| *other != finalizer).cloned().collect();
         all.extend(held.then(|| finalizer.to_owned()));
         let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": all}});
-        match api.patch(&object.name_any(), &by_us(), &Patch::Merge(patch)).await {
+        match api.patch(&object.name_any(), &patch_params(), &Patch::Merge(patch)).await {
             Err(error) if matches!(code(&error), Some(404 | 409)) => {}
             result => {
                 result.map_err(Error::api("cannot write a finalizer"))?;
@@ -231,7 +229,7 @@ where
         let Some(patch) = knoll_core::patch::status(version.as_deref(), from, to)? else {
             return Ok(Published::Unchanged);
         };
-        match api.patch_status(&object.name_any(), &by_us(), &Patch::Merge(patch)).await {
+        match api.patch_status(&object.name_any(), &patch_params(), &Patch::Merge(patch)).await {
             Ok(_) => {
                 let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
                 before.insert(ObjectRef::from_obj(object), version);
@@ -243,9 +241,9 @@ where
     }
 }
 
-/// A patch in the operator's name.
+/// The parameters of a patch by the operator as its field manager.
 #[must_use]
-pub fn by_us() -> PatchParams {
+pub fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() }
 }
 

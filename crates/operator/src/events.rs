@@ -18,7 +18,6 @@ const CONCURRENCY: usize = 8;
 /// The longest note that Kubernetes takes, in bytes.
 const NOTE_MAX: usize = 1024;
 
-/// Tells events.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     sender: mpsc::Sender<(Event, ObjectReference)>,

@@ -15,11 +15,11 @@ use crate::metrics::{self, Metrics};
 /// Whether the parts can do what they are there for. A clone speaks of the same parts.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    parts: Arc<Mutex<Parts>>,
+    parts: Arc<Mutex<Components>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Parts {
+struct Components {
     hub: bool,
     controllers: Controllers,
 }
@@ -41,7 +41,6 @@ pub enum Controllers {
 }
 
 impl Health {
-    /// The hub answers.
     pub fn hub_is_ready(&self) {
         self.lock().hub = true;
     }
@@ -54,7 +53,7 @@ impl Health {
     /// Whether all is ready, and the sentence for each part.
     #[must_use]
     pub fn report(&self) -> (bool, String) {
-        let Parts { hub, controllers } = *self.lock();
+        let Components { hub, controllers } = *self.lock();
         let (working, word) = match controllers {
             Controllers::Starting => (false, "starting"),
             Controllers::StandingBy => (true, "standing by"),
@@ -67,7 +66,7 @@ impl Health {
         (hub && working, format!("[{}] hub: {hub_word}\n[{}] controllers: {word}\n", sign(hub), sign(working)))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Parts> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Components> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

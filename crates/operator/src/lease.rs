@@ -19,10 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How the Lease is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Its namespace.
+pub struct LeaseSettings {
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// Who holds it; different for every process.
     pub identity: String,
@@ -30,7 +28,7 @@ pub struct Settings {
     pub duration: Duration,
 }
 
-impl Settings {
+impl LeaseSettings {
     /// A Lease of the usual fifteen seconds.
     #[must_use]
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
@@ -56,7 +54,6 @@ pub enum Error {
     Lost {
         /// The name of the Lease.
         name: String,
-        /// What happened.
         why: String,
     },
 }
@@ -65,13 +62,13 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Held {
     api: Api<Lease>,
-    settings: Settings,
+    settings: LeaseSettings,
     lease: Lease,
     renewed: Instant,
 }
 
 /// Waits until this process holds the Lease; `None` when it was told to stop before.
-pub async fn acquire(client: &Client, settings: &Settings, shutdown: &CancellationToken) -> Option<Held> {
+pub async fn acquire(client: &Client, settings: &LeaseSettings, shutdown: &CancellationToken) -> Option<Held> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &settings.namespace);
     let mut seen: Option<(Option<String>, Instant)> = None;
     loop {
@@ -148,7 +145,7 @@ impl Held {
 /// One attempt to get the Lease.
 async fn attempt(
     api: &Api<Lease>,
-    settings: &Settings,
+    settings: &LeaseSettings,
     seen: &mut Option<(Option<String>, Instant)>,
 ) -> Result<Option<Lease>, kube::Error> {
     let Some(lease) = api.get_opt(&settings.name).await? else {
@@ -183,7 +180,7 @@ fn is_free(spec: Option<&LeaseSpec>, identity: &str, unchanged_for: Duration) ->
 }
 
 /// The Lease as this process holds it. Its resourceVersion stays, so that of two writers one is refused.
-fn replaced(settings: &Settings, lease: &Lease, now: Timestamp) -> Lease {
+fn replaced(settings: &LeaseSettings, lease: &Lease, now: Timestamp) -> Lease {
     let old = lease.spec.clone().unwrap_or_default();
     let mine = old.holder_identity.as_deref() == Some(settings.identity.as_str());
     let transitions = old.lease_transitions.unwrap_or_default();
@@ -225,19 +222,19 @@ mod tests {
 
     #[test]
     fn a_renewal_keeps_when_it_was_acquired_and_a_takeover_counts() {
-        let settings = Settings::new("ns", "knoll", "me");
+        let settings = LeaseSettings::new("ns", "knoll", "me");
         let at = |second| Timestamp::from_second(second).unwrap_or_default();
         let first = replaced(&settings, &Lease::default(), at(1));
         let renewed = replaced(&settings, &first, at(2)).spec.unwrap_or_default();
         assert_eq!((renewed.acquire_time, renewed.lease_transitions), (Some(MicroTime(at(1))), Some(1)));
-        let other = Settings { identity: "other".to_owned(), ..settings };
+        let other = LeaseSettings { identity: "other".to_owned(), ..settings };
         let taken = replaced(&other, &first, at(3)).spec.unwrap_or_default();
         assert_eq!((taken.acquire_time, taken.lease_transitions), (Some(MicroTime(at(3))), Some(2)));
     }
 
     #[test]
     fn a_holder_steps_down_before_its_lease_runs_out() {
-        let settings = Settings::new("ns", "knoll", "me");
+        let settings = LeaseSettings::new("ns", "knoll", "me");
         assert!(settings.renew_every() < settings.give_up_after());
         assert!(settings.give_up_after() < settings.duration);
     }

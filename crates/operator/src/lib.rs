@@ -38,7 +38,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    context::{Caches, Context, Parts, Writers},
+    context::{Caches, Context, ContextParts, Writers},
     controller::{boxed, drive},
     events::Recorder,
     health::{Controllers, Health},
@@ -58,8 +58,7 @@ pub struct Settings {
     /// What every pod of a run is given.
     pub platform: Platform,
     /// The Lease it holds while it works; without one it must be the only operator.
-    pub lease: Option<lease::Settings>,
-    /// Where it counts.
+    pub lease: Option<lease::LeaseSettings>,
     pub metrics: Metrics,
     /// Where it says how far it is.
     pub health: Health,
@@ -133,7 +132,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
     let (caches, writers) = Caches::new();
     let (ask, requests) = Triggers::new();
     let (events, recording) = Recorder::start(client.clone(), lease.map(|lease| lease.identity));
-    let parts = Parts { client, platform, fetch, caches, ask, events, metrics: metrics.clone() };
+    let parts = ContextParts { client, platform, fetch, caches, ask, events, metrics: metrics.clone() };
     let context = Arc::new(Context::new(parts));
 
     // The feeds outlive the controllers, so that the last reconciles see what they wrote.
@@ -199,8 +198,8 @@ fn feeds(
         pods: Plain, of_runs, |_| {}, on_pod;
         // A state itself has no business in the operator's memory.
         heads: Plain, of_states, |secret| secret.data = None, on_head;
-        secrets: Plain, inputs.clone(), bare, on_secret;
-        config_maps: Plain, inputs, bare, on_config_map;
+        secrets: Plain, inputs.clone(), strip_metadata, on_secret;
+        config_maps: Plain, inputs, strip_metadata, on_config_map;
     }
     feeds
 }
@@ -233,7 +232,7 @@ fn controllers(context: Arc<Context>, requests: Requests, stop: &CancellationTok
 
 /// Leaves of an object what tells it from others and says whose it is. There are many of them, and users' labels and
 /// annotations can be as large as the object.
-fn bare<K>(object: &mut PartialObjectMeta<K>) {
+fn strip_metadata<K>(object: &mut PartialObjectMeta<K>) {
     let meta = &mut object.metadata;
     for (map, kept) in [(&mut meta.labels, label::STACK), (&mut meta.annotations, annotation::STACK_UID)] {
         let value = map.take().and_then(|mut map| map.remove(kept));
@@ -255,7 +254,7 @@ fn on_run(context: &Context, ask: &Triggers, run: &Run) {
     }
     if context.caches.runs.get(&reflector::ObjectRef::from_obj(run)).is_none() {
         context.runs.forget(run);
-        context.told.forget(run);
+        context.reported.forget(run);
     }
 }
 

@@ -119,7 +119,7 @@ impl Reconciler for Runs {
 
     /// The events of a phase that nobody has recorded yet. The Run's phase is measured at the same time.
     fn events(context: &Context, run: &Subject<Run>, status: &RunStatus) -> Vec<Event> {
-        let transition = context.told.note(run, status, context.now());
+        let transition = context.reported.note(run, status, context.now());
         if transition.before.phase != status.phase {
             context.metrics.run_changed(&transition, status);
         }

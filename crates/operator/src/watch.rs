@@ -30,17 +30,11 @@ use crate::{context::Context, index::Cache};
 /// Where to ask for a reconcile.
 #[derive(Clone, Debug)]
 pub struct Triggers {
-    /// Of a Workspace.
     pub workspaces: UnboundedSender<ObjectRef<Workspace>>,
-    /// Of a Run.
     pub runs: UnboundedSender<ObjectRef<Run>>,
-    /// Of an Approval.
     pub approvals: UnboundedSender<ObjectRef<Approval>>,
-    /// Of a Stack.
     pub stacks: UnboundedSender<ObjectRef<Stack>>,
-    /// Of an Atom.
     pub atoms: UnboundedSender<ObjectRef<Atom>>,
-    /// Of an AtomVersion.
     pub atom_versions: UnboundedSender<ObjectRef<AtomVersion>>,
 }
 

@@ -11,9 +11,9 @@ use knoll_api::run::RunPhase;
 use knoll_operator::lease;
 use kube::runtime::wait::await_condition;
 
-fn settings(identity: &str) -> Option<lease::Settings> {
+fn settings(identity: &str) -> Option<lease::LeaseSettings> {
     let duration = Duration::from_secs(3);
-    Some(lease::Settings { duration, ..lease::Settings::new("default", "knoll", identity) })
+    Some(lease::LeaseSettings { duration, ..lease::LeaseSettings::new("default", "knoll", identity) })
 }
 
 async fn leads(world: &World, identity: &str) {

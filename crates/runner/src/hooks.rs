@@ -8,9 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use knoll_api::hooks::HookFailure;
-use knoll_api::names::reason;
 use knoll_api::step::StepName;
-use knoll_api::wire::{ErrorBody, JobHook, path};
+use knoll_api::wire::{EndReason, ErrorBody, JobHook, path};
 
 use crate::gate;
 use crate::hub::Hub;
@@ -34,7 +33,7 @@ pub async fn run(steps: &Steps, step: StepName) -> Result<Option<String>, Failur
     for hook in steps.job.hooks.iter().filter(|hook| hook.step == step) {
         match run_one(steps, hook).await {
             Ok(()) => {}
-            Err(failure) if hook.on_failure == HookFailure::Continue && failure.reason != reason::CANCELLED => {
+            Err(failure) if hook.on_failure == HookFailure::Continue && failure.reason != EndReason::Cancelled => {
                 steps.console.line(&format!("knoll: hook `{}` failed; the run continues", hook.name)).await;
                 let message = format!("hook `{}` failed, and the run continued: {}", hook.name, failure.message);
                 failures.push(steps.console.redact(&message));
@@ -49,7 +48,7 @@ pub async fn run(steps: &Steps, step: StepName) -> Result<Option<String>, Failur
 }
 
 async fn run_one(steps: &Steps, hook: &JobHook) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::new(reason::STEP_FAILED, error);
+    let failed = |error: std::io::Error| Failure::new(EndReason::StepFailed, error);
     let script = write_script(steps, hook).map_err(failed)?;
     let mut program =
         Program { file: script.clone(), args: Vec::new(), stops: Stops::Together, ..steps.program.clone() };
@@ -83,7 +82,7 @@ async fn run_one(steps: &Steps, hook: &JobHook) -> Result<(), Failure> {
     let ended = ended.map_err(failed)?;
     if ended.timed_out {
         let message = format!("stopped after its timeout of {}s", hook.timeout_seconds.unwrap_or_default());
-        return Err(Failure { code: ended.code, reason: reason::TIMED_OUT, message });
+        return Err(Failure { code: ended.code, reason: EndReason::TimedOut, message });
     }
     steps.judge(hook.step, ended, &[0]).map(drop)
 }

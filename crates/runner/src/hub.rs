@@ -31,10 +31,8 @@ pub enum HubError {
     /// The hub refused the request.
     #[error("the hub refused {what} ({status}): {message}")]
     Refused {
-        /// The operation.
         what: &'static str,
         status: u16,
-        /// The hub's message.
         message: String,
         /// The offset that the hub has, if it refused a chunk of the log.
         offset: Option<u64>,

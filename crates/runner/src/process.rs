@@ -27,7 +27,6 @@ pub struct Program {
     pub file: PathBuf,
     /// The arguments. They never contain a sensitive value, because every process on the machine can read them.
     pub args: Vec<OsString>,
-    /// The complete environment.
     pub env: BTreeMap<OsString, OsString>,
     pub folder: PathBuf,
     /// The file for standard input when there is no terminal.
@@ -40,7 +39,6 @@ pub struct Program {
 /// The receiver of a stop signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stops {
-    /// Only the process.
     Alone,
     /// The whole process group, as with a key pressed in a terminal.
     Together,
@@ -81,7 +79,6 @@ pub struct Execution<'a> {
     pub terminal: Option<&'a Terminal>,
     pub stop: &'a Stop,
     pub grace: Grace,
-    /// The time limit.
     pub limit: Option<Duration>,
 }
 

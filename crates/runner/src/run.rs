@@ -5,9 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use knoll_api::names::reason;
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{Exit, Job, JobError, env, path};
+use knoll_api::wire::{EndReason, Exit, Job, JobError, env, path};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::console::Console;
@@ -24,7 +23,6 @@ use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
 use crate::{cancel, gate, plan, sensitive, tool};
 
-/// The runner's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub hub_url: String,
@@ -114,7 +112,7 @@ async fn try_run(config: &Config) -> Result<Exit, HubError> {
             let message = console.redact(&failure.message);
             console.line(&format!("knoll: {message}")).await;
             reporter.ended(StepName::Setup, StepState::Failed, None, Some(message.clone()));
-            Exit { code: failure.code, reason: Some(failure.reason.to_owned()), message: Some(message) }
+            Exit { code: failure.code, reason: Some(failure.reason), message: Some(message) }
         }
     };
     let exit = Exit { message: exit.message.map(|message| console.redact(&message)), ..exit };
@@ -161,9 +159,9 @@ async fn fetch(job: &Job, hub: &Hub) -> Result<Material, Failure> {
         false => Ok(None),
     };
     let (bundle, state, plan) = tokio::try_join!(
-        get(true, "the module", path::BUNDLE, reason::SOURCE_FAILED),
-        get(job.managed_state, "the state", path::STATE, reason::STEP_FAILED),
-        get(job.plan_digest.is_some(), "the plan", path::PLAN, reason::STEP_FAILED),
+        get(true, "the module", path::BUNDLE, EndReason::SourceFailed),
+        get(job.managed_state, "the state", path::STATE, EndReason::StepFailed),
+        get(job.plan_digest.is_some(), "the plan", path::PLAN, EndReason::StepFailed),
     )?;
     Ok(Material { bundle, state, plan })
 }
@@ -180,12 +178,12 @@ fn prepare(
     stop: &Stop,
     reporter: &Arc<Reporter>,
 ) -> Result<Steps, Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::new(reason::STEP_FAILED, error);
+    let failed = |error: &dyn std::error::Error| Failure::new(EndReason::StepFailed, error);
     if let Some(approved) = &job.plan_digest
         && material.plan.as_ref().map(|plan| plan::digest(plan)).as_ref() != Some(approved)
     {
         let message = format!("the stored plan is not the approved one, `{approved}`; start a new run to plan again");
-        return Err(Failure::new(reason::DIGEST_MISMATCH, message));
+        return Err(Failure::new(EndReason::DigestMismatch, message));
     }
     if let Some(bundle) = &material.bundle {
         let digest = knoll_bundle::digest_of(bundle).map_err(|error| failed(&error))?;

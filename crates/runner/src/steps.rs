@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use knoll_api::names::reason;
 use knoll_api::run::{Operation, PlanSummary};
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{Exit, Job, path, stored};
+use knoll_api::wire::{EndReason, Exit, Job, path, stored};
 use reqwest::Method;
 use tokio::task::JoinHandle;
 
@@ -61,14 +60,14 @@ pub struct Failure {
     /// The exit code of the run.
     pub code: i32,
     /// The reason of the Ready condition.
-    pub reason: &'static str,
+    pub reason: EndReason,
     /// A sentence, or terraform's own message.
     pub message: String,
 }
 
 impl Failure {
     /// A failure that does not come from terraform's exit code.
-    pub fn new(reason: &'static str, message: impl ToString) -> Self {
+    pub fn new(reason: EndReason, message: impl ToString) -> Self {
         Failure { code: 1, reason, message: message.to_string() }
     }
 }
@@ -105,7 +104,7 @@ impl Steps {
         match self.settle().await.and(end) {
             Ok(()) => self.success(planned.as_ref()),
             Err(Failure { code, reason, message }) => {
-                Exit { code: if code == 0 { 1 } else { code }, reason: Some(reason.to_owned()), message: Some(message) }
+                Exit { code: if code == 0 { 1 } else { code }, reason: Some(reason), message: Some(message) }
             }
         }
     }
@@ -114,7 +113,7 @@ impl Steps {
     fn success(&self, planned: Option<&Planned>) -> Exit {
         let detailed = self.job.operation == Operation::Plan && flags::wants_detailed_exit_code(&self.job.args);
         if detailed && planned.is_some_and(|planned| planned.changes) {
-            return Exit { code: CHANGES, reason: Some(reason::SUCCEEDED.to_owned()), message: None };
+            return Exit { code: CHANGES, reason: Some(EndReason::Succeeded), message: None };
         }
         Exit::default()
     }
@@ -176,7 +175,7 @@ impl Steps {
         match &result {
             Ok(()) => self.reporter.ended(step, StepState::Succeeded, Some(0), note),
             Err(failure) => {
-                let cancelled = failure.reason == reason::CANCELLED;
+                let cancelled = failure.reason == EndReason::Cancelled;
                 let state = if cancelled { StepState::Cancelled } else { StepState::Failed };
                 let message = self.console.redact(&failure.message);
                 self.reporter.ended(step, state, Some(failure.code), Some(message));
@@ -305,13 +304,13 @@ impl Steps {
         let failed = |reason, why: &str| Failure::new(reason, format!("cannot describe the plan: {why}"));
         let described = tokio::select! {
             described = self.description(digest, changes) => {
-                described.map_err(|error| failed(reason::STEP_FAILED, &error.to_string()))
+                described.map_err(|error| failed(EndReason::StepFailed, &error.to_string()))
             }
             () = tokio::time::sleep(limit) => {
-                Err(failed(reason::TIMED_OUT, &format!("`show -json` exceeded the timeout of {}s", limit.as_secs())))
+                Err(failed(EndReason::TimedOut, &format!("`show -json` exceeded the timeout of {}s", limit.as_secs())))
             }
             () = self.stop.requested() => {
-                return Err(self.stopped().unwrap_or_else(|| failed(reason::CANCELLED, "it was cancelled")));
+                return Err(self.stopped().unwrap_or_else(|| failed(EndReason::Cancelled, "it was cancelled")));
             }
         };
         if let Err(failure) = &described {
@@ -331,7 +330,7 @@ impl Steps {
         }
         let bytes = self.verified_plan(&planned.digest)?;
         let sent = self.hub.send("the plan", Method::PUT, path::PLAN, bytes).await;
-        sent.map(drop).map_err(|error| Failure::new(reason::STEP_FAILED, error))
+        sent.map(drop).map_err(|error| Failure::new(EndReason::StepFailed, error))
     }
 
     async fn apply(&self, planned: Option<&Planned>) -> Result<(), Failure> {
@@ -352,7 +351,7 @@ impl Steps {
     async fn apply_what_terraform_asks(&self) -> Result<(), Failure> {
         if self.terminal.is_none() {
             let message = "no client attached in time to answer terraform, so nothing was changed; start a new run";
-            return Err(Failure::new(reason::ATTACH_TIMED_OUT, message));
+            return Err(Failure::new(EndReason::AttachTimedOut, message));
         }
         let words: &[&str] = match self.job.operation {
             Operation::Destroy => &["destroy"],
@@ -380,7 +379,7 @@ impl Steps {
             {
                 tool::check(self.job.tool, requested, &self.program)
                     .await
-                    .map_err(|error| Failure::new(reason::STEP_FAILED, error))?;
+                    .map_err(|error| Failure::new(EndReason::StepFailed, error))?;
             }
             program.args.extend(command.split_whitespace().map(OsString::from));
         }
@@ -408,10 +407,10 @@ impl Steps {
             None => return Ok(None),
         };
         let state = self.hub.get("the state to push", &address).await;
-        let state = state.map_err(|error| Failure::new(reason::STEP_FAILED, error.sentence()))?.unwrap_or_default();
+        let state = state.map_err(|error| Failure::new(EndReason::StepFailed, error.sentence()))?.unwrap_or_default();
         let file = self.folders.root().join("pushed.tfstate");
         self.console.learn(&sensitive::of_state(&state));
-        setup::write(&file, &state).map_err(|error| Failure::new(reason::STEP_FAILED, error))?;
+        setup::write(&file, &state).map_err(|error| Failure::new(EndReason::StepFailed, error))?;
         Ok(Some(file))
     }
 
@@ -442,7 +441,7 @@ impl Steps {
                 }
             }
         }
-        Err(Failure::new(reason::STEP_FAILED, format!("{step} has no attempts")))
+        Err(Failure::new(EndReason::StepFailed, format!("{step} has no attempts")))
     }
 
     /// Runs one process with the step's timeout.
@@ -475,11 +474,11 @@ impl Steps {
             self.console.release(held).await;
         }
         let ended = ended.map_err(|error| {
-            Failure::new(reason::STEP_FAILED, format!("cannot run `{}`: {error}", program.file.display()))
+            Failure::new(EndReason::StepFailed, format!("cannot run `{}`: {error}", program.file.display()))
         })?;
         if ended.code == KILLED && memory::oom_kills() > oom_kills {
             let message = format!("{step} was OOM-killed; raise the memory limit in `pod.resources` of the Workspace");
-            return Err(Failure { code: ended.code, reason: reason::OOM_KILLED, message });
+            return Err(Failure { code: ended.code, reason: EndReason::OomKilled, message });
         }
         Ok(ended)
     }
@@ -500,7 +499,7 @@ impl Steps {
         if ended.timed_out {
             let limit = self.job.timeouts.get(&step).copied().unwrap_or_default();
             let message = format!("{step} was stopped after its timeout of {limit}s\n{}", ended.message);
-            return Err(Failure { code: ended.code, reason: reason::TIMED_OUT, message });
+            return Err(Failure { code: ended.code, reason: EndReason::TimedOut, message });
         }
         // A process that succeeded although it was asked to stop has succeeded.
         if good.contains(&ended.code) {
@@ -517,17 +516,17 @@ impl Steps {
             code if ended.message.is_empty() => format!("{step} failed with exit code {code}"),
             _ => ended.message,
         };
-        Err(Failure { code: ended.code, reason: reason::STEP_FAILED, message })
+        Err(Failure { code: ended.code, reason: EndReason::StepFailed, message })
     }
 
     fn stopped(&self) -> Option<Failure> {
         let (reason, message) = match self.stop.reason()? {
-            Reason::Cancelled => (reason::CANCELLED, "terraform was interrupted".to_owned()),
+            Reason::Cancelled => (EndReason::Cancelled, "terraform was interrupted".to_owned()),
             // The hub finds out whether the pod was deleted or evicted.
             Reason::Terminated => {
-                (reason::POD_DELETED, "The pod was terminated, and terraform was interrupted.".to_owned())
+                (EndReason::PodDeleted, "The pod was terminated, and terraform was interrupted.".to_owned())
             }
-            Reason::Fenced(why) => (reason::STATE_NOT_SAVED, why),
+            Reason::Fenced(why) => (EndReason::StateNotSaved, why),
         };
         Some(Failure { code: STOPPED, reason, message })
     }
@@ -538,7 +537,7 @@ impl Steps {
             None => Ok(()),
             Some(uploader) => match uploader.settle().await {
                 Ok(_) => Ok(()),
-                Err(error) => Err(Failure::new(reason::STATE_NOT_SAVED, error)),
+                Err(error) => Err(Failure::new(EndReason::StateNotSaved, error)),
             },
         }
     }
@@ -546,7 +545,7 @@ impl Steps {
     fn read_plan(&self) -> Result<Bytes, Failure> {
         std::fs::read(self.folders.plan())
             .map(Bytes::from)
-            .map_err(|error| Failure::new(reason::STEP_FAILED, format!("cannot read the plan: {error}")))
+            .map_err(|error| Failure::new(EndReason::StepFailed, format!("cannot read the plan: {error}")))
     }
 
     fn verified_plan(&self, expected: &str) -> Result<Bytes, Failure> {
@@ -557,11 +556,11 @@ impl Steps {
         }
         let message =
             format!("the plan is `{found}`, not `{expected}`, so it is not applied; start a new run to plan again");
-        Err(Failure::new(reason::DIGEST_MISMATCH, message))
+        Err(Failure::new(EndReason::DigestMismatch, message))
     }
 }
 
 /// Whether a retry may help: only after failures of the network or of a provider.
 fn may_pass(failure: &Failure) -> bool {
-    failure.reason == reason::STEP_FAILED && !tool::is_version_failure(&failure.message)
+    failure.reason == EndReason::StepFailed && !tool::is_version_failure(&failure.message)
 }

@@ -92,7 +92,6 @@ pub trait Sink: Debug + Send + Sync {
     fn committed(&self, state: Committed);
 }
 
-/// Ignores all versions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSink;
 

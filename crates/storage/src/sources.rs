@@ -37,7 +37,6 @@ pub enum SourceError {
 pub enum Origin {
     /// The files as they are now. They are not stored yet.
     Files {
-        /// The packed files.
         bundle: Bundle,
         /// The commit of a git repository or the digest of an archive; none for files from the cluster.
         revision: Option<String>,

@@ -32,7 +32,6 @@ pub enum VariablesError {
     Object {
         /// `Secret`, `ConfigMap`, `state of the Stack`.
         kind: &'static str,
-        /// The object's name.
         name: String,
         /// What refers to it.
         what: String,
@@ -42,9 +41,7 @@ pub enum VariablesError {
     Key {
         /// `Secret`, `ConfigMap`, `state of the Stack`.
         kind: &'static str,
-        /// The object's name.
         name: String,
-        /// The key.
         key: String,
         /// What refers to it.
         what: String,
@@ -54,9 +51,7 @@ pub enum VariablesError {
     Text {
         /// `Secret` or `ConfigMap`.
         kind: &'static str,
-        /// The object's name.
         name: String,
-        /// The key.
         key: String,
     },
     /// A variable has neither a value nor a reference.
@@ -139,9 +134,7 @@ impl StoredVariables {
 pub struct Given<'a> {
     /// Those of the Workspace.
     pub workspace: &'a [Variable],
-    /// Sources of many.
     pub from: &'a [VariablesFrom],
-    /// Values.
     pub values: &'a Variables,
 }
 
@@ -183,7 +176,6 @@ impl Kind {
 }
 
 impl<'a> Lookup<'a> {
-    /// In this namespace.
     pub fn new(storage: &'a Storage, namespace: &'a str) -> Self {
         Lookup { storage, namespace, secrets: HashMap::new(), config_maps: HashMap::new() }
     }

@@ -15,18 +15,11 @@ const BANNED_NAMES: &[&str] = &["Pen", "Mood", "Halt", "Briefly", "LONG_LEASH"];
 /// Modules that still have a banned name. This list only shrinks.
 const TOLERATED_MODULES: &[&str] = &[];
 /// Types and constants that still have a banned name. This list only shrinks.
-const TOLERATED_NAMES: &[&str] = &["crates/core Pen", "crates/operator Briefly"];
+const TOLERATED_NAMES: &[&str] = &[];
 /// Names that every module may use again: the errors of a module, the arguments of a command.
 const CONVENTIONAL: &[&str] = &["Args", "Arguments", "Error"];
 /// Public types that still exist more than once in a crate, as `crate folder`, `type`. This list only shrinks.
-const TOLERATED_DUPLICATES: &[(&str, &str)] = &[
-    ("crates/core", "Entry"),
-    ("crates/core", "Inputs"),
-    ("crates/core", "Standing"),
-    ("crates/core", "Verdict"),
-    ("crates/operator", "Requests"),
-    ("crates/operator", "Settings"),
-];
+const TOLERATED_DUPLICATES: &[(&str, &str)] = &[];
 
 /// Faults of all names. An exception that is no longer needed is a fault too.
 pub fn faults(sources: &[Source]) -> Vec<String> {

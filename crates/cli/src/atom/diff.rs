@@ -7,7 +7,7 @@ use knoll_api::Atom;
 use knoll_api::atom::{AtomInput, ObjectKey};
 use knoll_api::names::atom_manager;
 use knoll_api::variables::ValueFrom;
-use knoll_core::atom::template::{self, Inputs};
+use knoll_core::atom::template::{self, InputValues};
 use knoll_storage::Lookup;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::discovery::{Scope, pinned_kind};
@@ -39,7 +39,7 @@ pub async fn run(args: AtomDiffArgs, outer: &Connection) -> Result<ExitCode> {
     let atom = atom.explain(&session.cluster, &format!("cannot read atom `{name}`"))?;
     let inputs = match &atom {
         Some(atom) => values(&session, &atom.spec.inputs).await?,
-        None => Inputs::new(),
+        None => InputValues::new(),
     };
     let objects = template::render(&template.text, &inputs)?;
     let client = &session.cluster.client;
@@ -153,10 +153,10 @@ fn api(client: &Client, resource: &ApiResource, key: &ObjectKey) -> Api<DynamicO
 }
 
 /// The values of the Atom's inputs, read with the user's permissions.
-async fn values(session: &Session, inputs: &[AtomInput]) -> Result<Inputs> {
+async fn values(session: &Session, inputs: &[AtomInput]) -> Result<InputValues> {
     let storage = session.storage();
     let mut lookup = Lookup::new(&storage, &session.namespace);
-    let mut found = Inputs::new();
+    let mut found = InputValues::new();
     for input in inputs {
         let what = format!("the input `{}`", input.name);
         let value = if let Some(value) = &input.value {

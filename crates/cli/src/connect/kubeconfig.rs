@@ -21,8 +21,10 @@ pub struct NoCluster;
 pub enum Access {
     /// With the service account of this process's pod.
     InCluster,
-    /// With a kubeconfig.
-    Kubeconfig { config: Box<Kubeconfig>, origin: Origin },
+    Kubeconfig {
+        config: Box<Kubeconfig>,
+        origin: Origin,
+    },
 }
 
 /// Where the configuration was found.

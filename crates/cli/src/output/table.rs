@@ -12,12 +12,10 @@ pub enum Tone {
     #[default]
     Plain,
     Good,
-    /// In progress.
     Busy,
     /// Waiting for a person.
     Waits,
     Bad,
-    /// Of less importance.
     Quiet,
 }
 

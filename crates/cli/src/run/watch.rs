@@ -17,7 +17,6 @@ pub struct Watched {
     _task: AbortOnDropHandle<()>,
 }
 
-/// The last observation.
 #[derive(Clone, Debug)]
 pub enum Observed {
     Run(Arc<Run>),

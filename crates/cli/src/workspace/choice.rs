@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// Terraform's working directory.
 const FOLDER: &str = ".terraform";
 const FILE: &str = "knoll.json";
 

@@ -233,7 +233,6 @@ impl Home {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// The newest run.
     pub fn newest_run(&self) -> serde_json::Value {
         let list: serde_json::Value = serde_json::from_str(&self.ok(&["runs", "-o", "json"])).unwrap();
         list["items"].as_array().unwrap().last().cloned().unwrap_or_default()

@@ -60,7 +60,6 @@ impl Proxy {
         }
     }
 
-    /// Accepts connections again.
     pub fn mend(&self) {
         self.wire.cut.store(false, Ordering::SeqCst);
     }

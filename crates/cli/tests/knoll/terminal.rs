@@ -92,7 +92,6 @@ impl Terminal {
         self.pty.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Resizes the terminal.
     pub fn resize(&mut self, rows: u16, columns: u16) {
         self.pty.resize(pty_process::Size::new(rows, columns)).unwrap();
         self.screen.screen_mut().set_size(cells(rows), cells(columns));

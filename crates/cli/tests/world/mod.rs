@@ -185,7 +185,6 @@ async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// A namespace.
 #[derive(Clone)]
 pub struct Place {
     pub client: Client,

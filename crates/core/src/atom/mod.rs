@@ -40,7 +40,6 @@ pub struct AtomFacts<'a> {
 pub enum Desired {
     /// The version, its inputs and its dependencies are there.
     Revision(AtomRevision),
-    /// Something is missing.
     Unresolved {
         cause: Cause,
         /// Whether it stays missing until a user acts.
@@ -54,7 +53,6 @@ pub enum AtomAction {
     AddFinalizer,
     /// Check all objects with a dry run and store the journal. Writes no object.
     Prepare,
-    /// Write the objects.
     Apply,
     /// Read the objects and see whether they are ready.
     CheckReadiness,

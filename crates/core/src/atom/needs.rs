@@ -10,7 +10,7 @@ use knoll_api::{
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{Desired, template::Inputs};
+use super::{Desired, template::InputValues};
 use crate::{
     stack::{Waits, digest, wait_for},
     status::Cause,
@@ -88,7 +88,7 @@ fn cycle(atom: &Atom, all: &[&Atom]) -> Option<Vec<String>> {
 
 /// The revision of an Atom. The UID salts the digest of the inputs, so equal inputs of two Atoms have different digests.
 #[must_use]
-pub fn revision(atom: &Atom, template: &str, inputs: &Inputs, stacks: BTreeMap<String, String>) -> AtomRevision {
+pub fn revision(atom: &Atom, template: &str, inputs: &InputValues, stacks: BTreeMap<String, String>) -> AtomRevision {
     let short = |whole: String| whole.trim_start_matches("sha256:").chars().take(16).collect();
     let inputs: BTreeMap<&str, &Value> = inputs.iter().map(|(name, value)| (name.as_str(), value)).collect();
     AtomRevision {

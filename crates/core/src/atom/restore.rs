@@ -184,7 +184,7 @@ fn recreate(owner: &Owner, before: &Value) -> Vec<(String, Value)> {
         // The Atom applied nothing of it: the manager with the most fields writes all of it.
         let most = owners(before).into_iter().max_by_key(|other| other.fields.len());
         let manager = most.map_or_else(|| owner.manager.clone(), |most| most.manager);
-        return vec![(manager, bare(before))];
+        return vec![(manager, without_server_fields(before))];
     }
     let mut writes = vec![(owner.manager.clone(), extract(before, &own))];
     for other in owners(before) {
@@ -197,17 +197,17 @@ fn recreate(owner: &Owner, before: &Value) -> Vec<(String, Value)> {
 }
 
 /// An object without the fields that only the API server writes.
-fn bare(object: &Value) -> Value {
-    let mut bare = object.clone();
-    if let Some(fields) = bare.as_object_mut() {
+fn without_server_fields(object: &Value) -> Value {
+    let mut stripped = object.clone();
+    if let Some(fields) = stripped.as_object_mut() {
         fields.remove("status");
     }
-    if let Some(metadata) = bare.get_mut("metadata").and_then(Value::as_object_mut) {
+    if let Some(metadata) = stripped.get_mut("metadata").and_then(Value::as_object_mut) {
         for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"] {
             metadata.remove(field);
         }
     }
-    bare
+    stripped
 }
 
 #[cfg(test)]

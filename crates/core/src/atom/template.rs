@@ -45,7 +45,7 @@ pub enum Error {
 }
 
 /// The values of inputs by name.
-pub type Inputs = BTreeMap<String, Value>;
+pub type InputValues = BTreeMap<String, Value>;
 
 /// Converts the value of an input to its type.
 ///
@@ -109,7 +109,7 @@ pub fn parse(text: &str) -> Result<Vec<Value>, Error> {
 ///
 /// # Errors
 /// When the template is not valid, or uses an input that does not exist.
-pub fn render(text: &str, inputs: &Inputs) -> Result<Vec<Value>, Error> {
+pub fn render(text: &str, inputs: &InputValues) -> Result<Vec<Value>, Error> {
     let mut objects = parse(text)?;
     let mut seen = BTreeSet::new();
     for object in &mut objects {
@@ -171,7 +171,7 @@ fn place(error: &str) -> String {
 }
 
 /// Inserts the values. The error is the name of an input that does not exist.
-fn fill(value: &mut Value, inputs: &Inputs) -> Result<(), String> {
+fn fill(value: &mut Value, inputs: &InputValues) -> Result<(), String> {
     match value {
         Value::String(text) if text.contains(OPEN) => {
             *value = filled(text, inputs)?;
@@ -183,7 +183,7 @@ fn fill(value: &mut Value, inputs: &Inputs) -> Result<(), String> {
     }
 }
 
-fn filled(text: &str, inputs: &Inputs) -> Result<Value, String> {
+fn filled(text: &str, inputs: &InputValues) -> Result<Value, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(OPEN) {
@@ -223,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    fn inputs() -> Inputs {
+    fn inputs() -> InputValues {
         [
             ("size".to_owned(), json!(3)),
             ("name".to_owned(), json!("web: {x: 1}\n---\nkind: Secret")),
@@ -301,7 +301,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_comes_out_as_one_value(text in ".{0,60}", value in ".{0,20}") {
-            let inputs = Inputs::from([("v".to_owned(), Value::String(value.clone()))]);
+            let inputs = InputValues::from([("v".to_owned(), Value::String(value.clone()))]);
             let out = filled(&format!("{text}${{input.v}}"), &inputs).unwrap();
             prop_assert!(out.is_string());
             if !text.ends_with('$') && !text.contains("${input.") {

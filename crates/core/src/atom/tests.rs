@@ -244,7 +244,6 @@ enum Event {
     Known(bool),
     /// `spec.cancel`.
     Cancel(bool),
-    /// Time passes.
     Seconds(u16),
     /// What is to be done is done, and this comes of it.
     Done(u8),

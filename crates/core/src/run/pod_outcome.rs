@@ -2,7 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
-use knoll_api::names::{self, reason};
+use knoll_api::{
+    names::{self, reason},
+    wire::EndReason,
+};
 
 use crate::status::Cause;
 
@@ -34,7 +37,8 @@ pub fn of(pod: &Pod, now: Timestamp) -> PodOutcome {
         return PodOutcome::Ended(end(pod, &status));
     }
     if status.reason.as_deref() == Some("NodeLost") || lost_at(pod).is_some_and(|at| at <= now) {
-        return PodOutcome::Ended(node_lost(pod));
+        let (reason, message) = node_lost(pod);
+        return PodOutcome::Ended(Cause::new(reason.as_str(), message));
     }
     if let Some(cause) = not_installed(&status) {
         return PodOutcome::Hopeless(cause);
@@ -71,7 +75,7 @@ fn not_installed(status: &PodStatus) -> Option<Cause> {
 }
 
 /// Why the cluster took a pod away, when it says so.
-fn disrupted(pod: &Pod, status: &PodStatus) -> Option<Cause> {
+fn disrupted(pod: &Pod, status: &PodStatus) -> Option<(EndReason, String)> {
     let disruption = status
         .conditions
         .iter()
@@ -83,7 +87,7 @@ fn disrupted(pod: &Pod, status: &PodStatus) -> Option<Cause> {
         (Some("Evicted"), _)
         | (_, Some("EvictionByEvictionAPI" | "TerminationByKubelet" | "PreemptionByScheduler")) => {
             let told = status.message.as_ref().or_else(|| disruption.and_then(|condition| condition.message.as_ref()));
-            Some(Cause::new(reason::EVICTED, format!("The pod was evicted{}.", because(told))))
+            Some((EndReason::Evicted, format!("The pod was evicted{}.", because(told))))
         }
         (Some("NodeLost"), _) | (_, Some("DeletionByPodGC" | "DeletionByTaintManager")) => Some(node_lost(pod)),
         _ => None,
@@ -92,8 +96,8 @@ fn disrupted(pod: &Pod, status: &PodStatus) -> Option<Cause> {
 
 /// Why a pod that has ended did, the most telling fact first.
 fn end(pod: &Pod, status: &PodStatus) -> Cause {
-    if let Some(cause) = disrupted(pod, status) {
-        return cause;
+    if let Some((reason, message)) = disrupted(pod, status) {
+        return Cause::new(reason.as_str(), message);
     }
     let because = |text: Option<&String>| text.map(|text| format!(": {text}")).unwrap_or_default();
     if let Some(cause) = not_installed(status) {
@@ -118,9 +122,9 @@ fn failed(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     container.state.as_ref()?.terminated.as_ref().filter(|terminated| terminated.exit_code != 0)
 }
 
-fn node_lost(pod: &Pod) -> Cause {
+fn node_lost(pod: &Pod) -> (EndReason, String) {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or("its node");
-    Cause::new(reason::NODE_LOST, format!("Node `{node}` does not answer any more; the run is lost with it."))
+    (EndReason::NodeLost, format!("Node `{node}` does not answer any more; the run is lost with it."))
 }
 
 /// The runner is gone and did not say its end to the hub.
@@ -197,16 +201,14 @@ pub fn will_not_come(pod: &Pod, container: &str) -> Option<Cause> {
 
 /// Why a pod was told to stop although nobody cancelled its run; `None` when nothing says that it has to go.
 #[must_use]
-pub fn told_to_stop(pod: &Pod) -> Option<Cause> {
+pub fn told_to_stop(pod: &Pod) -> Option<(EndReason, String)> {
     let status = pod.status.clone().unwrap_or_default();
-    if let Some(cause) = disrupted(pod, &status) {
-        return Some(cause);
+    if let Some(disruption) = disrupted(pod, &status) {
+        return Some(disruption);
     }
     pod.metadata.deletion_timestamp.as_ref()?;
-    Some(Cause::new(
-        reason::POD_DELETED,
-        "The pod was deleted; terraform was stopped, and what it did is in the state.",
-    ))
+    let message = "The pod was deleted; terraform was stopped, and what it did is in the state.";
+    Some((EndReason::PodDeleted, message.to_owned()))
 }
 
 /// What a pod that has not started waits for: an image, a volume, a node.

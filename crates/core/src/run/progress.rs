@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
     names::{condition, reason},
     run::{Run, RunPhase, RunStatus, StepName, StepState, StepStatus},
-    wire::{Exit, Progress},
+    wire::{EndReason, Exit, Progress},
 };
 
 use crate::{
@@ -93,22 +93,22 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
         return;
     }
     next.exit_code = Some(exit.code);
-    let told = |fallback: &str, sentence: String| {
-        let reason = exit.reason.clone().unwrap_or_else(|| fallback.to_owned());
-        Cause::new(reason, exit.message.clone().unwrap_or(sentence))
+    let told = |fallback: EndReason, sentence: String| {
+        let reason = exit.reason.unwrap_or(fallback);
+        Cause::new(reason.as_str(), exit.message.clone().unwrap_or(sentence))
     };
-    let stopped = exit.reason.as_deref() == Some(reason::POD_DELETED) && crate::run::is_cancelled(run);
+    let stopped = exit.reason == Some(EndReason::PodDeleted) && crate::run::is_cancelled(run);
     if stopped {
         // The pod of a run that does not stop in time is deleted by us.
         let cause = Cause::new(reason::CANCELLED, "It was cancelled, and its pod was stopped.");
         status::finish(next, run, RunPhase::Cancelled, &cause, now);
-    } else if exit.reason.as_deref() == Some(reason::CANCELLED) {
-        let cause = told(reason::CANCELLED, format!("It was cancelled; exit code {}.", exit.code));
+    } else if exit.reason == Some(EndReason::Cancelled) {
+        let cause = told(EndReason::Cancelled, format!("It was cancelled; exit code {}.", exit.code));
         status::finish(next, run, RunPhase::Cancelled, &cause, now);
-    } else if exit.code == 0 || exit.reason.as_deref() == Some(reason::SUCCEEDED) {
+    } else if exit.code == 0 || exit.reason == Some(EndReason::Succeeded) {
         // `plan -detailed-exitcode` succeeds with 2.
         let operation = run.spec.operation.as_str();
-        let cause = told(reason::SUCCEEDED, format!("The {operation} succeeded."));
+        let cause = told(EndReason::Succeeded, format!("The {operation} succeeded."));
         status::finish(next, run, RunPhase::Succeeded, &cause, now);
     } else {
         let failed = next.steps.iter().rfind(|step| step.state == StepState::Failed);
@@ -119,7 +119,7 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
             }
             None => format!("The runner ended with exit code {}.", exit.code),
         };
-        let cause = told(reason::STEP_FAILED, sentence);
+        let cause = told(EndReason::StepFailed, sentence);
         status::finish(next, run, RunPhase::Failed, &cause, now);
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::{
 use knoll_api::{
     approval::{ApprovalSpec, Decision as Choice},
     run::{Operation, PlanSummary, RunApproval, StepName, StepState, StepStatus, Timeouts},
-    wire::{Exit, Progress},
+    wire::{EndReason, Exit, Progress},
     workspace::{WorkspaceSpec, WorkspaceStatus},
 };
 use proptest::prelude::*;
@@ -341,7 +341,7 @@ fn a_deleted_run_is_a_cancelled_one_that_goes_when_its_pod_has_ended() {
     world.delete();
     assert_eq!(action(&world.step(2)), None, "terraform is asked to stop, and its pod lives");
     world.expect(RunPhase::Starting, reason::CANCELLED);
-    let exit = Exit { code: 130, reason: Some(reason::CANCELLED.to_owned()), message: None };
+    let exit = Exit { code: 130, reason: Some(EndReason::Cancelled), message: None };
     world.report(3, &Progress { sequence: 2, exit: Some(exit), ..Progress::default() });
     world.step(4);
     world.expect(RunPhase::Cancelled, reason::CANCELLED);
@@ -432,7 +432,7 @@ fn a_cancelled_run_stops_wherever_it_is() {
     running.report(
         304,
         &Progress {
-            exit: Some(Exit { code: 130, reason: Some(reason::CANCELLED.to_owned()), message: None }),
+            exit: Some(Exit { code: 130, reason: Some(EndReason::Cancelled), message: None }),
             ..steps(&[(StepName::Apply, StepState::Cancelled)])
         },
     );

@@ -16,7 +16,6 @@ use crate::status::Cause;
 /// The revision that the source and the variables of a Stack make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inputs {
-    /// Everything is known.
     Resolved {
         snapshot: Snapshot,
         /// The commit, or the digest of the archive, that the files come from.

@@ -93,13 +93,11 @@ pub struct StackFacts<'a> {
 /// An action. Each is safe to repeat.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StackAction {
-    /// Add the finalizer.
     AddFinalizer,
     /// Create a Run, and before it what the Run needs.
     Launch(Box<Launch>),
     /// Mark a Run that has not started, or that waits for a decision, as superseded by a newer revision.
     Supersede(String),
-    /// Cancel a Run.
     Cancel(String),
     /// Read the outputs from the state, and write the Secret that `spec.outputs` names.
     ReadOutputs,
@@ -128,10 +126,12 @@ pub struct Launch {
 pub enum StackOutcome {
     /// The action was carried out. It adds nothing to the status.
     Done,
-    /// The Run exists.
     Launched(Box<Run>),
     /// The outputs of the state with this digest.
-    OutputsRead { state: Option<String>, outputs: Variables },
+    OutputsRead {
+        state: Option<String>,
+        outputs: Variables,
+    },
     /// The namespace is being deleted, so the API refuses new objects in it.
     NamespaceTerminating,
 }

@@ -22,7 +22,6 @@ impl OwnedObject {
     }
 }
 
-/// Objects to delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prune {
     pub runs: Vec<OwnedObject>,

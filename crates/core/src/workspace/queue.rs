@@ -20,7 +20,7 @@ pub enum Lane {
 
 /// What a run wants of the Workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum QueueStanding {
     /// Wants its turn, or has it. Next: any other.
     Waiting,
     /// Waits for something outside the queue, such as the approval of a privileged command. Next: `Waiting` or `Ended`.
@@ -33,15 +33,14 @@ pub enum Standing {
 
 /// What the queue knows of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The run's name.
+pub struct QueueEntry {
     pub name: String,
     /// When the run was created.
     pub created: Timestamp,
     /// Whether it queues at all.
     pub lane: Lane,
     /// What it wants now.
-    pub standing: Standing,
+    pub standing: QueueStanding,
 }
 
 /// What is known of a Workspace when its queue is decided.
@@ -50,7 +49,7 @@ pub struct View<'a> {
     /// The run that holds the Workspace by its status.
     pub active: Option<&'a str>,
     /// Every run that names the Workspace, in any order.
-    pub runs: &'a [Entry],
+    pub runs: &'a [QueueEntry],
     /// Runs that are gone although a pod of theirs may still be at work: they keep what they hold.
     pub lingering: &'a BTreeSet<String>,
 }
@@ -67,10 +66,10 @@ pub struct Places {
 /// Decides who holds the Workspace and in which order the others wait.
 #[must_use]
 pub fn decide(view: &View<'_>) -> Places {
-    let mut waiting: Vec<&Entry> = view
+    let mut waiting: Vec<&QueueEntry> = view
         .runs
         .iter()
-        .filter(|run| run.lane == Lane::Queue && run.standing == Standing::Waiting)
+        .filter(|run| run.lane == Lane::Queue && run.standing == QueueStanding::Waiting)
         .filter(|run| Some(run.name.as_str()) != view.active)
         .collect();
     waiting.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
@@ -87,7 +86,7 @@ pub fn decide(view: &View<'_>) -> Places {
 fn holds(view: &View<'_>, name: &str) -> bool {
     match view.runs.iter().find(|run| run.name == name) {
         // Another run of that name may have come that needs no lock.
-        Some(run) => run.lane == Lane::Queue && run.standing != Standing::Ended,
+        Some(run) => run.lane == Lane::Queue && run.standing != QueueStanding::Ended,
         None => view.lingering.contains(name),
     }
 }

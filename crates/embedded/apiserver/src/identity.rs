@@ -29,7 +29,6 @@ impl Identity {
         Self { name: name.to_owned(), groups, ..Self::default() }
     }
 
-    /// May do everything.
     pub(crate) fn is_admin(&self) -> bool {
         self.groups.iter().any(|g| g == MASTERS)
     }

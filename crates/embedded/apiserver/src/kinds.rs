@@ -82,7 +82,6 @@ pub struct Subresource {
 /// Which rules of its own a kind follows on a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// A custom resource.
     Custom,
     /// A custom resource definition.
     Crd,

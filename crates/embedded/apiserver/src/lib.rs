@@ -71,7 +71,6 @@ pub struct Server(Arc<Inner>);
 pub struct Inner {
     pub(crate) store: Store,
     pub(crate) registry: Registry,
-    /// Signs service-account tokens.
     pub(crate) tokens: Tokens,
     pub(crate) static_tokens: StaticTokens,
     /// The certificate of the authority that signed the server's own, for `kube-root-ca.crt`.
@@ -103,7 +102,6 @@ pub struct Config {
     pub ca_pem: String,
     /// The node that new pods are placed on.
     pub node: Option<String>,
-    /// Ends every watch.
     pub stop: CancellationToken,
 }
 

@@ -68,7 +68,6 @@ impl Query {
 /// What happens to fields that the schema does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// They are dropped.
     Ignore,
     /// They are dropped, and a `Warning` header says so.
     Warn,

@@ -29,7 +29,6 @@ pub struct Claims {
     pub iss: String,
     /// The token's own id.
     pub jti: String,
-    /// Not valid before.
     pub nbf: i64,
     /// `system:serviceaccount:NAMESPACE:NAME`
     pub sub: String,

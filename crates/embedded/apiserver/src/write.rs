@@ -22,7 +22,6 @@ pub const ATTEMPTS: usize = 64;
 
 /// What a write answers.
 pub struct Written {
-    /// 200 or 201.
     pub code: StatusCode,
     /// The object, with its `resourceVersion`.
     pub object: Value,

@@ -135,7 +135,6 @@ impl Requirement {
         self.operator
     }
 
-    /// The values, sorted.
     pub fn values(&self) -> &[String] {
         &self.values
     }
@@ -192,7 +191,6 @@ impl LabelSelector {
         Ok(Self { requirements })
     }
 
-    /// Everything is selected.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }

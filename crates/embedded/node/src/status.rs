@@ -49,7 +49,6 @@ pub struct Ended {
     pub pid: Option<i32>,
     /// What its shim says.
     pub exit: Exit,
-    /// Its termination message.
     pub message: Option<String>,
 }
 

@@ -51,8 +51,10 @@ pub(super) enum Step {
     /// Hand these on; they count as seen.
     Deliver(Vec<Arc<Event>>),
     /// Read the file for events after `from`, up to `upto`, and report with [`Live::advance`].
-    ReadHistory { from: u64, upto: u64 },
-    /// Sleep until woken.
+    ReadHistory {
+        from: u64,
+        upto: u64,
+    },
     Wait,
     /// No event will ever come.
     End(Error),

@@ -29,7 +29,6 @@ impl TestCluster {
         Self { runtime, cluster: Some(cluster), folder }
     }
 
-    /// The kubeconfig's file.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }
@@ -39,7 +38,6 @@ impl TestCluster {
         self.folder.path()
     }
 
-    /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         self.cluster.as_ref().unwrap()
     }

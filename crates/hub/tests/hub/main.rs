@@ -18,7 +18,7 @@ use knoll_api::run::{Operation, PlanSummary, Run, RunPhase, RunSpec};
 use knoll_api::source::{ConfigMapSource, Source};
 use knoll_api::step::{StepName, StepState, StepStatus};
 use knoll_api::variables::{KeyRef, KeysRef, ValueFrom, Variable, VariablesFrom};
-use knoll_api::wire::{Exit, Job, Progress, ProgressReply, path};
+use knoll_api::wire::{EndReason, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::WorkspaceSpec;
 use knoll_storage::{LogRange, states};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -454,8 +454,7 @@ async fn the_files_of_a_run_are_kept_and_stay_what_they_were() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_was_told_to_stop_learns_from_its_pod_why() {
     let (world, runner) = with_runner().await;
-    let exit =
-        Exit { code: 130, reason: Some(reason::POD_DELETED.into()), message: Some("It was told to stop.".into()) };
+    let exit = Exit { code: 130, reason: Some(EndReason::PodDeleted), message: Some("It was told to stop.".into()) };
     let pods = world.api::<Pod>();
     let evicted = json!({"status": {"reason": "Evicted", "message": "The node was low on memory"}});
     pods.patch_status("r", &PatchParams::default(), &Patch::Merge(&evicted)).await.unwrap();

@@ -54,7 +54,6 @@ impl World {
         World { client, hub, shutdown, _cluster: cluster }
     }
 
-    /// A second replica.
     pub async fn another_hub(&self) -> Running {
         start_hub(&self.client, &self.shutdown).await
     }

@@ -16,7 +16,7 @@ use knoll_api::{
 use knoll_core::{
     atom::{
         Desired, needs,
-        template::{self, Inputs, sentence},
+        template::{self, InputValues, sentence},
         version::check_unchanged,
     },
     identity::Subject,
@@ -32,7 +32,7 @@ use crate::{context::Context, controller::Error, stack::inputs::version as versi
 pub struct Resolved {
     pub desired: Desired,
     pub template: String,
-    pub inputs: Inputs,
+    pub inputs: InputValues,
 }
 
 /// The last resolved revision of each Atom, with the resource versions of all objects that it was made of.
@@ -83,7 +83,7 @@ pub async fn find(context: &Context, atom: &Subject<Atom>) -> Result<Desired, Er
 /// Resolves the spec, with a read of everything that it refers to.
 pub async fn resolve(context: &Context, atom: &Subject<Atom>) -> Result<Resolved, Error> {
     let namespace = atom.namespace();
-    let unresolved = |desired| Ok(Resolved { desired, template: String::new(), inputs: Inputs::new() });
+    let unresolved = |desired| Ok(Resolved { desired, template: String::new(), inputs: InputValues::new() });
     let Some(version) = version(context, atom) else {
         return unresolved(version_not_found(atom));
     };
@@ -97,7 +97,7 @@ pub async fn resolve(context: &Context, atom: &Subject<Atom>) -> Result<Resolved
     if let Err(cause) = check_unchanged(first, &digest) {
         return unresolved(Desired::Unresolved { cause, stalled: true });
     }
-    let mut inputs = Inputs::new();
+    let mut inputs = InputValues::new();
     for input in &atom.spec.inputs {
         let what = format!("the input `{}`", input.name);
         let value = if let Some(value) = &input.value {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     context::Context,
-    controller::{Error, by_us, code},
+    controller::{Error, code, patch_params},
     index::Target,
 };
 
@@ -19,7 +19,7 @@ pub(super) async fn prune(context: &Context, atom: &Subject<Atom>) -> Result<(),
     let api = context.api::<AtomVersion>(atom.namespace());
     if let Some(proven) = history::proven(atom) {
         let patch = json!({"status": {"provenAt": MicroTime(context.now())}});
-        let patched = api.patch_status(proven, &by_us(), &Patch::Merge(patch)).await;
+        let patched = api.patch_status(proven, &patch_params(), &Patch::Merge(patch)).await;
         unless_gone(patched).map_err(Error::api("cannot mark an AtomVersion as proven"))?;
     }
     let versions = context.caches.atom_versions.referring_to(Target::Atom, atom.namespace(), atom.name());

@@ -9,7 +9,7 @@ use knoll_core::{
         ActionError, AtomOutcome, Desired, is_same,
         journal::WriteMode,
         owner::Owner,
-        prepare::{self, PlannedObject, Preparation, Scope, Scopes, Verdict},
+        prepare::{self, DryRunVerdict, PlannedObject, Preparation, Scope, Scopes},
         template,
         waves::Wave,
     },
@@ -113,18 +113,18 @@ async fn check(
     }
     let answer = objects.apply(key, object, &owner.manager, atom.spec.force, true).await;
     match (prepare::judge(planned, definition_changes, now, answer), now) {
-        (Verdict::Write(mode), _) => Ok(mode),
-        (Verdict::Fail(error), _) => Err(error),
-        (Verdict::TryInOwnNamespace, _) => {
+        (DryRunVerdict::Write(mode), _) => Ok(mode),
+        (DryRunVerdict::Fail(error), _) => Err(error),
+        (DryRunVerdict::TryInOwnNamespace, _) => {
             let (key, object) = prepare::probe(planned, Some(atom.namespace()));
             let answer = objects.apply(&key, &object, &owner.manager, true, true).await;
             prepare::judge_in_own_namespace(planned, &key, answer)
         }
-        (Verdict::TryAsNew(refusal), Some(now)) => {
+        (DryRunVerdict::TryAsNew(refusal), Some(now)) => {
             let (key, object) = prepare::probe(planned, planned.key.namespace.as_deref());
             let answer = objects.apply(&key, &object, &owner.manager, true, true).await;
             prepare::judge_as_new(planned, now, refusal, &answer)
         }
-        (Verdict::TryAsNew(refusal), None) => Err(ActionError::Refused(refusal)),
+        (DryRunVerdict::TryAsNew(refusal), None) => Err(ActionError::Refused(refusal)),
     }
 }

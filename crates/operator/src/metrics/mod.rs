@@ -43,7 +43,7 @@ const SHORT_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Registry>,
-    requests: requests::Requests,
+    requests: requests::RequestMetrics,
     reconciles: Family<ControllerLabels, Counter>,
     reconcile_errors: Family<ControllerLabels, Counter>,
     reconcile_duration: Family<ReconcileLabels, Histogram, ShortBuckets>,
@@ -139,7 +139,7 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         let metrics = Self {
             registry: Arc::default(),
-            requests: requests::Requests::default(),
+            requests: requests::RequestMetrics::default(),
             reconciles: Family::default(),
             reconcile_errors: Family::default(),
             reconcile_duration: Family::new_with_constructor(ShortBuckets),

@@ -47,12 +47,12 @@ const KNOWN: &[&str] = &[
 
 /// How many requests there were, by what they asked for and what came of them.
 #[derive(Clone, Debug)]
-pub struct Requests {
+pub struct RequestMetrics {
     requests: Family<Labels, Counter>,
     duration: Family<DurationLabels, Histogram, ShortBuckets>,
 }
 
-impl Default for Requests {
+impl Default for RequestMetrics {
     fn default() -> Self {
         Self { requests: Family::default(), duration: Family::new_with_constructor(ShortBuckets) }
     }
@@ -72,7 +72,7 @@ struct Labels {
     code: String,
 }
 
-impl Requests {
+impl RequestMetrics {
     pub(super) fn register(self, registry: &mut Registry) {
         let help = "Requests to the Kubernetes API; the code is `none` when there was no answer";
         registry.register("knoll_api_requests", help, self.requests);
@@ -92,7 +92,7 @@ impl Requests {
 #[derive(Clone, Debug)]
 pub struct Counted<S> {
     inner: S,
-    requests: Requests,
+    requests: RequestMetrics,
 }
 
 impl<S> Counted<S> {

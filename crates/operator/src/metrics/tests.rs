@@ -1,7 +1,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::step::{StepName, StepStatus};
 
-use knoll_core::events::Standing;
+use knoll_core::events::ReportedState;
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn at(millis: i64) -> MicroTime {
 fn a_run_is_measured_when_it_starts_and_when_it_ends() {
     let metrics = Metrics::default();
     let from = |phase| Transition {
-        before: Standing::of(&RunStatus { phase, ..RunStatus::default() }),
+        before: ReportedState::of(&RunStatus { phase, ..RunStatus::default() }),
         since: Some(at(1000).0),
     };
     let started = RunStatus { phase: RunPhase::Starting, started_at: Some(at(3000)), ..RunStatus::default() };

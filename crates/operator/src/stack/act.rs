@@ -21,7 +21,7 @@ use serde_json::json;
 use super::{SeenStack, inputs, outputs};
 use crate::{
     context::Context,
-    controller::{Error, by_us, code, namespace_goes},
+    controller::{Error, code, namespace_goes, patch_params},
     driver::Effect,
 };
 
@@ -135,7 +135,7 @@ async fn create_run(context: &Context, stack: &Subject<Stack>, run: Run) -> Resu
 
 async fn annotate(context: &Context, namespace: &str, run: &str, with: &str) -> Result<StackOutcome, Error> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {with: "by its Stack"}}}));
-    match context.api::<Run>(namespace).patch(run, &by_us(), &patch).await {
+    match context.api::<Run>(namespace).patch(run, &patch_params(), &patch).await {
         Err(error) if code(&error) == Some(404) => Ok(StackOutcome::Done),
         result => result.map(|_| StackOutcome::Done).map_err(Error::api("cannot stop a run of a Stack")),
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     approval::Approvals,
-    context::{Caches, Parts, Writers},
+    context::{Caches, ContextParts, Writers},
     driver::{Observation, Reconciler},
     events::Recorder,
     index::Target,
@@ -43,7 +43,7 @@ fn context() -> (Arc<Context>, Writers, Requests) {
     let (ask, requests) = Triggers::new();
     let (events, _) = Recorder::start(client.clone(), None);
     let fetch = knoll_storage::FetchSettings { local: true };
-    let parts = Parts { client, platform, fetch, caches, ask, events, metrics: Metrics::default() };
+    let parts = ContextParts { client, platform, fetch, caches, ask, events, metrics: Metrics::default() };
     (Arc::new(Context::new(parts)), writers, requests)
 }
 

@@ -161,11 +161,11 @@ impl Operator {
         Self::new(client, None, Some(namespace))
     }
 
-    pub fn with(client: Client, lease: Option<knoll_operator::lease::Settings>) -> Self {
+    pub fn with(client: Client, lease: Option<knoll_operator::lease::LeaseSettings>) -> Self {
         Self::new(client, lease, None)
     }
 
-    fn new(client: Client, lease: Option<knoll_operator::lease::Settings>, namespace: Option<String>) -> Self {
+    fn new(client: Client, lease: Option<knoll_operator::lease::LeaseSettings>, namespace: Option<String>) -> Self {
         let stop = CancellationToken::new();
         let image = |repository: &str| ToolImage { repository: repository.to_owned(), version: "1".to_owned() };
         let settings = Settings {

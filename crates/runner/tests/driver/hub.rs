@@ -20,7 +20,6 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// The recorded requests.
 #[derive(Default)]
 pub struct Recorded {
     pub states: Vec<Value>,

@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use hub::{Hub, job};
 use knoll_api::hooks::HookFailure;
-use knoll_api::names::reason;
 use knoll_api::run::Operation;
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{Job, JobHook, JobVariable};
+use knoll_api::wire::{EndReason, Job, JobHook, JobVariable};
 use knoll_runner::Grace;
 use serde_json::json;
 
@@ -90,7 +89,7 @@ async fn a_killed_terraform_leaves_the_state_it_had() {
     let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &main)], None, None).await;
     let exit = hub.run().await;
     assert_eq!(exit.code, 137, "{exit:?}");
-    assert_eq!(exit.reason.as_deref(), Some(reason::STEP_FAILED));
+    assert_eq!(exit.reason, Some(EndReason::StepFailed));
     assert!(exit.message.unwrap().contains("signal 9"));
     assert!(hub.resources().contains(&"first".to_owned()));
     assert_eq!(hub.step(StepName::Apply).state, StepState::Failed);
@@ -106,7 +105,7 @@ async fn a_cancelled_run_stops_terraform_and_keeps_its_state() {
     hub.until("the first resource's state", |hub| hub.resources().contains(&"first".to_owned())).await;
     hub.cancel();
     let exit = running.await.unwrap();
-    assert_eq!(exit.reason.as_deref(), Some(reason::CANCELLED));
+    assert_eq!(exit.reason, Some(EndReason::Cancelled));
     assert_ne!(exit.code, 0);
     assert_eq!(hub.step(StepName::Apply).state, StepState::Cancelled);
     assert!(hub.resources().contains(&"first".to_owned()));
@@ -128,7 +127,7 @@ async fn what_ignores_every_request_to_stop_is_killed_after_its_grace() {
     hub.until("it has begun", |hub| hub.log().contains("begun")).await;
     hub.cancel();
     let exit = running.await.unwrap();
-    assert_eq!((exit.code, exit.reason.as_deref()), (137, Some(reason::CANCELLED)), "{exit:?}");
+    assert_eq!((exit.code, exit.reason), (137, Some(EndReason::Cancelled)), "{exit:?}");
     let log = hub.log();
     assert!(log.find("not yet").unwrap() < log.find("never").unwrap(), "{log}");
 }
@@ -138,7 +137,7 @@ async fn a_refused_state_stops_the_run() {
     let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &with_command("sleep 600"))], None, None).await;
     hub.told.lock().unwrap().refuse_states = Some("another pod has the workspace");
     let exit = hub.run().await;
-    assert_eq!(exit.reason.as_deref(), Some(reason::STATE_NOT_SAVED));
+    assert_eq!(exit.reason, Some(EndReason::StateNotSaved));
     assert!(exit.message.unwrap().contains("another pod has the workspace"));
     assert!(hub.serials().is_empty());
 }
@@ -218,7 +217,7 @@ async fn a_reviewed_plan_is_applied_byte_for_byte_by_another_pod() {
     other[10] ^= 1;
     let third = Hub::start(approved, &[("main.tf", THREE)], None, Some(other.into())).await;
     let exit = third.run().await;
-    assert_eq!(exit.reason.as_deref(), Some(reason::DIGEST_MISMATCH));
+    assert_eq!(exit.reason, Some(EndReason::DigestMismatch));
     assert!(third.serials().is_empty());
 }
 
@@ -272,7 +271,7 @@ async fn a_plan_that_cannot_be_described_is_not_decided_on() {
     ];
     for asked in decided {
         let (hub, exit) = start(asked).await;
-        assert_eq!((exit.code, exit.reason.as_deref()), (1, Some(reason::STEP_FAILED)), "{exit:?}");
+        assert_eq!((exit.code, exit.reason), (1, Some(EndReason::StepFailed)), "{exit:?}");
         let message = exit.message.unwrap();
         assert!(message.contains("no schema") && message.len() < 4096, "{} bytes", message.len());
         assert_eq!(hub.step(StepName::Plan).state, StepState::Failed);
@@ -314,7 +313,7 @@ async fn a_plan_that_a_hook_changed_is_not_applied() {
     let asked = with_hook("echo tampered >> ../plan", &HOOKED);
     let hub = Hub::start(asked, &[("main.tf", THREE)], None, None).await;
     let exit = hub.run().await;
-    assert_eq!(exit.reason.as_deref(), Some(reason::DIGEST_MISMATCH), "{exit:?}");
+    assert_eq!(exit.reason, Some(EndReason::DigestMismatch), "{exit:?}");
     assert!(hub.serials().is_empty());
 }
 
@@ -427,7 +426,7 @@ async fn a_step_that_takes_too_long_is_stopped() {
     let asked = Job { timeouts: [(StepName::Apply, 6)].into(), ..job(Operation::Apply, &WHOLE) };
     let hub = Hub::start(asked, &[("main.tf", &with_command("sleep 600"))], None, None).await;
     let exit = hub.run().await;
-    assert_eq!(exit.reason.as_deref(), Some(reason::TIMED_OUT), "{exit:?}");
+    assert_eq!(exit.reason, Some(EndReason::TimedOut), "{exit:?}");
     assert!(hub.resources().contains(&"first".to_owned()));
 }
 

@@ -68,7 +68,6 @@ pub(crate) fn cut(stored: &[u8], part: usize) -> Vec<Vec<u8>> {
     }
 }
 
-/// Compresses and seals.
 pub(crate) fn encode(content: &[u8], sealer: &Sealer) -> Result<Vec<u8>, BlobError> {
     let packed = zstd::encode_all(content, zstd::DEFAULT_COMPRESSION_LEVEL).map_err(BlobError::Unpack)?;
     Ok(sealer.seal(packed)?)

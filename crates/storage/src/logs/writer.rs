@@ -29,7 +29,7 @@ const LARGEST: u64 = 16 * 1024 * 1024;
 /// The last part of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct LogEnd {
-    /// Counted from 0.
+    /// The index of the part, counted from 0.
     part: usize,
     /// Where in the log it begins.
     start: u64,

@@ -33,7 +33,6 @@ pub struct StateFile {
 /// An output of a state.
 #[derive(Clone, PartialEq, Deserialize)]
 pub struct Output {
-    /// Its value.
     pub value: Value,
     /// Whether it has to stay secret.
     #[serde(default)]

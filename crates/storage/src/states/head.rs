@@ -95,7 +95,6 @@ pub struct Head {
 /// Whose state it is.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    /// The Workspace's name.
     pub workspace: String,
     /// Set when the state has to go with the Workspace.
     pub reference: Option<OwnerReference>,

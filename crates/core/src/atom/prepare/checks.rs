@@ -27,7 +27,7 @@ const IMMUTABLE_WORDS: [&str; 4] = ["immutable", "may not change", "Forbidden: u
 
 /// What follows from the dry run of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum DryRunVerdict {
     Write(WriteMode),
     /// The namespace does not exist yet. A dry run of the [`probe`] in the Atom's own namespace decides.
     TryInOwnNamespace,
@@ -65,25 +65,27 @@ pub fn judge(
     definition_changes: bool,
     now: Option<&Value>,
     answer: Result<Value, ActionError>,
-) -> Verdict {
+) -> DryRunVerdict {
     let cause = match answer {
-        Ok(result) if now.is_some_and(|now| is_unchanged(now, &result)) => return Verdict::Write(WriteMode::Skip),
-        Ok(_) => return Verdict::Write(WriteMode::Apply),
+        Ok(result) if now.is_some_and(|now| is_unchanged(now, &result)) => {
+            return DryRunVerdict::Write(WriteMode::Skip);
+        }
+        Ok(_) => return DryRunVerdict::Write(WriteMode::Apply),
         Err(ActionError::Refused(cause)) => cause,
-        Err(retry) => return Verdict::Fail(retry),
+        Err(retry) => return DryRunVerdict::Fail(retry),
     };
     match now {
         // The changed definition decides on the object.
-        _ if definition_changes => Verdict::Write(WriteMode::CheckFirst),
-        None if planned.has_new_namespace => Verdict::TryInOwnNamespace,
+        _ if definition_changes => DryRunVerdict::Write(WriteMode::CheckFirst),
+        None if planned.has_new_namespace => DryRunVerdict::TryInOwnNamespace,
         Some(now) if cause.reason == reason::TEMPLATE_INVALID => {
             if IMMUTABLE_WORDS.iter().any(|word| cause.message.contains(word)) {
-                replace(planned, now, &cause).map_or_else(Verdict::Fail, Verdict::Write)
+                replace(planned, now, &cause).map_or_else(DryRunVerdict::Fail, DryRunVerdict::Write)
             } else {
-                Verdict::TryAsNew(cause)
+                DryRunVerdict::TryAsNew(cause)
             }
         }
-        _ => Verdict::Fail(ActionError::Refused(cause)),
+        _ => DryRunVerdict::Fail(ActionError::Refused(cause)),
     }
 }
 

@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 
 use super::{
     owner::Owner,
-    template::{self, Inputs, sentence},
+    template::{self, InputValues, sentence},
     waves::Wave,
 };
 use crate::{readiness, status::Cause};
 
-pub use checks::{Verdict, check_existing, combine, judge, judge_as_new, judge_in_own_namespace, probe};
+pub use checks::{DryRunVerdict, check_existing, combine, judge, judge_as_new, judge_in_own_namespace, probe};
 pub use record::{Preparation, left_over};
 
 /// The most objects of an Atom: its status lists each of them.
@@ -56,7 +56,7 @@ pub enum Scope {
 ///
 /// # Errors
 /// When the template is not valid, or has too many objects.
-pub fn render(text: &str, inputs: &Inputs) -> Result<Vec<Value>, Cause> {
+pub fn render(text: &str, inputs: &InputValues) -> Result<Vec<Value>, Cause> {
     let objects = template::render(text, inputs).map_err(|error| invalid(sentence(&error.to_string())))?;
     match objects.len() {
         0..=MAX_OBJECTS => Ok(objects),

@@ -6,7 +6,7 @@ use knoll_api::{
     names::{annotation, label},
 };
 
-use super::{checks::Verdict, *};
+use super::{checks::DryRunVerdict, *};
 use crate::atom::{
     ActionError,
     journal::{Entry, Journal, WriteMode},
@@ -145,8 +145,8 @@ fn too_many_objects_are_refused() {
     let item = |number: usize| format!("- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a{number}}}}}\n");
     let text =
         |count: usize| format!("apiVersion: v1\nkind: List\nitems:\n{}", (0..count).map(item).collect::<String>());
-    assert_eq!(render(&text(3), &Inputs::new()).map(|objects| objects.len()), Ok(3));
-    let refused = render(&text(MAX_OBJECTS + 1), &Inputs::new()).map_err(|cause| cause.message);
+    assert_eq!(render(&text(3), &InputValues::new()).map(|objects| objects.len()), Ok(3));
+    let refused = render(&text(MAX_OBJECTS + 1), &InputValues::new()).map_err(|cause| cause.message);
     assert_eq!(refused, Err("The template has 4001 objects. An Atom has at most 4000.".to_owned()));
 }
 
@@ -196,31 +196,38 @@ fn every_answer_to_a_dry_run_has_a_verdict() {
     let forbidden = || ActionError::refused(reason::FORBIDDEN, "No.");
     let retry = || ActionError::Retry("Busy.".to_owned());
     let immutable = || {
-        Verdict::Fail(ActionError::refused(
+        DryRunVerdict::Fail(ActionError::refused(
             reason::IMMUTABLE,
             "data is immutable. The field is immutable. Set the annotation knoll.dev/replace: \"true\" on the object to have it deleted and created again, or rename the object.",
         ))
     };
-    let write = |mode| Verdict::Write(mode);
-    type Row<'a> = (&'a str, &'a PlannedObject, bool, Option<&'a Value>, Result<Value, ActionError>, Verdict);
+    let write = |mode| DryRunVerdict::Write(mode);
+    type Row<'a> = (&'a str, &'a PlannedObject, bool, Option<&'a Value>, Result<Value, ActionError>, DryRunVerdict);
     let rows: Vec<Row<'_>> = vec![
         ("new", &plain, false, None, Ok(other.clone()), write(WriteMode::Apply)),
         ("changed", &plain, false, Some(&now), Ok(other.clone()), write(WriteMode::Apply)),
         ("unchanged", &plain, false, Some(&now), Ok(same), write(WriteMode::Skip)),
-        ("busy", &plain, false, None, Err(retry()), Verdict::Fail(retry())),
+        ("busy", &plain, false, None, Err(retry()), DryRunVerdict::Fail(retry())),
         ("its definition changes", &plain, true, Some(&now), refused("No."), write(WriteMode::CheckFirst)),
-        ("its namespace is new", &new_namespace, false, None, refused("No."), Verdict::TryInOwnNamespace),
+        ("its namespace is new", &new_namespace, false, None, refused("No."), DryRunVerdict::TryInOwnNamespace),
         (
             "its namespace is there",
             &new_namespace,
             false,
             Some(&now),
             refused("No."),
-            Verdict::TryAsNew(refusal("No.")),
+            DryRunVerdict::TryAsNew(refusal("No.")),
         ),
-        ("new and refused", &plain, false, None, refused("No."), Verdict::Fail(ActionError::Refused(refusal("No.")))),
-        ("forbidden", &plain, false, Some(&now), Err(forbidden()), Verdict::Fail(forbidden())),
-        ("maybe immutable", &plain, false, Some(&now), refused("No."), Verdict::TryAsNew(refusal("No."))),
+        (
+            "new and refused",
+            &plain,
+            false,
+            None,
+            refused("No."),
+            DryRunVerdict::Fail(ActionError::Refused(refusal("No."))),
+        ),
+        ("forbidden", &plain, false, Some(&now), Err(forbidden()), DryRunVerdict::Fail(forbidden())),
+        ("maybe immutable", &plain, false, Some(&now), refused("No."), DryRunVerdict::TryAsNew(refusal("No."))),
         ("immutable", &plain, false, Some(&now), refused("data is immutable."), immutable()),
         (
             "immutable and replaceable",

@@ -164,12 +164,12 @@ fn a_pod_that_was_told_to_stop_says_by_whom() {
     let pod = |metadata: Value, status: Value| -> Pod {
         serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": []}, "status": status})).unwrap()
     };
-    let why = |metadata, status| told_to_stop(&pod(metadata, status)).map(|cause| cause.reason);
+    let why = |metadata, status| told_to_stop(&pod(metadata, status)).map(|(reason, _)| reason.as_str());
     let going = json!({"deletionTimestamp": "2025-01-01T00:10:00Z"});
     let target =
         |reason: &str| json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason}]});
     assert_eq!(why(json!({}), json!({})), None);
-    assert_eq!(why(going.clone(), json!({})).as_deref(), Some(reason::POD_DELETED));
-    assert_eq!(why(going.clone(), target("EvictionByEvictionAPI")).as_deref(), Some(reason::EVICTED));
-    assert_eq!(why(going, target("DeletionByTaintManager")).as_deref(), Some(reason::NODE_LOST));
+    assert_eq!(why(going.clone(), json!({})), Some(reason::POD_DELETED));
+    assert_eq!(why(going.clone(), target("EvictionByEvictionAPI")), Some(reason::EVICTED));
+    assert_eq!(why(going, target("DeletionByTaintManager")), Some(reason::NODE_LOST));
 }

@@ -64,7 +64,7 @@ fn check_end(approval: RunApproval, exit: Exit, plan: Option<PlanSummary>, phase
 
 #[test]
 fn the_last_report_ends_the_run() {
-    let exit = |code, reason: Option<&str>| Exit { code, reason: reason.map(str::to_owned), message: None };
+    let exit = |code, reason| Exit { code, reason, message: None };
     let plan = |digest: Option<&str>| PlanSummary {
         digest: digest.map(str::to_owned),
         changes: true,
@@ -74,8 +74,8 @@ fn the_last_report_ends_the_run() {
     let manual = RunApproval::Manual;
     check_end(auto, exit(0, None), None, RunPhase::Succeeded, reason::SUCCEEDED);
     check_end(auto, exit(1, None), None, RunPhase::Failed, reason::STEP_FAILED);
-    check_end(auto, exit(1, Some(reason::TIMED_OUT)), None, RunPhase::Failed, reason::TIMED_OUT);
-    check_end(auto, exit(130, Some(reason::CANCELLED)), None, RunPhase::Cancelled, reason::CANCELLED);
+    check_end(auto, exit(1, Some(EndReason::TimedOut)), None, RunPhase::Failed, reason::TIMED_OUT);
+    check_end(auto, exit(130, Some(EndReason::Cancelled)), None, RunPhase::Cancelled, reason::CANCELLED);
     check_end(manual, exit(1, None), Some(plan(Some("d"))), RunPhase::Failed, reason::STEP_FAILED);
     check_end(manual, exit(0, None), Some(plan(None)), RunPhase::Failed, reason::RUNNER_LOST);
     let review =
@@ -117,7 +117,7 @@ proptest! {
 #[test]
 fn a_pod_that_was_stopped_fails_its_run_unless_that_was_asked_for() {
     let stopped = Progress {
-        exit: Some(Exit { code: 130, reason: Some(reason::POD_DELETED.into()), message: None }),
+        exit: Some(Exit { code: 130, reason: Some(EndReason::PodDeleted), message: None }),
         ..Progress::default()
     };
     let mut run = running(RunApproval::Auto);

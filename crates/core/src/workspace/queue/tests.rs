@@ -48,14 +48,20 @@ fn what_may_change_the_state_queues() {
 #[derive(Clone, Debug)]
 enum Happens {
     /// A run is created; the time has seconds, as Kubernetes has.
-    Created { name: u8, second: i64, lane: bool },
+    Created {
+        name: u8,
+        second: i64,
+        lane: bool,
+    },
     /// A run reaches its end, if it has started or waits.
     Ended(u8),
     /// A run is deleted; its pod lives on for a while when it has one.
-    Deleted { name: u8, pod_lives: bool },
+    Deleted {
+        name: u8,
+        pod_lives: bool,
+    },
     /// The last pod of a deleted run ends.
     PodEnded(u8),
-    /// The controller looks.
     Looks,
 }
 
@@ -75,7 +81,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 #[derive(Default)]
 struct World {
     places: Places,
-    runs: BTreeMap<String, Entry>,
+    runs: BTreeMap<String, QueueEntry>,
     lingering: BTreeSet<String>,
     /// Runs that were activated, by name; a name that is created anew may be activated again.
     activated: BTreeSet<String>,
@@ -93,20 +99,22 @@ impl World {
                     if self.places.active.as_ref() == Some(&name) {
                         self.activated.insert(name.clone());
                     }
-                    self.runs
-                        .insert(name.clone(), Entry { name, created: at(second), lane, standing: Standing::Waiting });
+                    self.runs.insert(
+                        name.clone(),
+                        QueueEntry { name, created: at(second), lane, standing: QueueStanding::Waiting },
+                    );
                 }
             }
             Happens::Ended(name) => {
                 if let Some(run) = self.runs.get_mut(&format!("run-{name}")) {
-                    run.standing = Standing::Ended;
+                    run.standing = QueueStanding::Ended;
                 }
             }
             Happens::Deleted { name, pod_lives } => {
                 let name = format!("run-{name}");
                 let known = self.runs.remove(&name);
                 let works = self.places.active.as_ref() == Some(&name);
-                if pod_lives && works && known.is_some_and(|run| run.standing != Standing::Ended) {
+                if pod_lives && works && known.is_some_and(|run| run.standing != QueueStanding::Ended) {
                     self.lingering.insert(name);
                 }
             }
@@ -116,7 +124,7 @@ impl World {
     }
 
     fn look(&mut self) {
-        let runs: Vec<Entry> = self.runs.values().rev().cloned().collect();
+        let runs: Vec<QueueEntry> = self.runs.values().rev().cloned().collect();
         let view = View { active: self.places.active.as_deref(), runs: &runs, lingering: &self.lingering };
         let next = decide(&view);
         assert_eq!(next, decide(&View { active: next.active.as_deref(), ..view }), "deciding again changes nothing");
@@ -124,7 +132,7 @@ impl World {
         let before = self.places.active.clone();
         if next.active != before {
             if let Some(before) = before {
-                let free = |run: &Entry| run.standing == Standing::Ended || run.lane == Lane::AtOnce;
+                let free = |run: &QueueEntry| run.standing == QueueStanding::Ended || run.lane == Lane::AtOnce;
                 let ended = self.runs.get(&before).is_none_or(free);
                 assert!(ended && !self.lingering.contains(&before), "{before} was still at work");
             }
@@ -142,8 +150,11 @@ impl World {
 
     /// The runs that want the lock, in order.
     fn waiting(&self) -> Vec<String> {
-        let mut waiting: Vec<&Entry> =
-            self.runs.values().filter(|run| run.lane == Lane::Queue && run.standing == Standing::Waiting).collect();
+        let mut waiting: Vec<&QueueEntry> = self
+            .runs
+            .values()
+            .filter(|run| run.lane == Lane::Queue && run.standing == QueueStanding::Waiting)
+            .collect();
         waiting.sort_by_key(|run| (run.created, run.name.clone()));
         waiting.into_iter().map(|run| run.name.clone()).collect()
     }
@@ -162,7 +173,7 @@ proptest! {
         for _ in 0..20 {
             let Some(active) = world.places.active.clone() else { break };
             if let Some(run) = world.runs.get_mut(&active) {
-                run.standing = Standing::Ended;
+                run.standing = QueueStanding::Ended;
             }
             world.look();
         }
@@ -172,8 +183,9 @@ proptest! {
 
 #[test]
 fn a_run_in_review_keeps_the_lock_and_a_held_command_does_not_queue() {
-    let entry = |name: &str, standing| Entry { name: name.to_owned(), created: at(1), lane: Lane::Queue, standing };
-    let runs = [entry("a", Standing::Held), entry("b", Standing::Held), entry("c", Standing::Waiting)];
+    let entry =
+        |name: &str, standing| QueueEntry { name: name.to_owned(), created: at(1), lane: Lane::Queue, standing };
+    let runs = [entry("a", QueueStanding::Held), entry("b", QueueStanding::Held), entry("c", QueueStanding::Waiting)];
     let none = BTreeSet::new();
     let places = decide(&View { active: Some("a"), runs: &runs, lingering: &none });
     assert_eq!(places, Places { active: Some("a".to_owned()), queue: vec!["c".to_owned()] });
@@ -181,7 +193,7 @@ fn a_run_in_review_keeps_the_lock_and_a_held_command_does_not_queue() {
 
 #[test]
 fn a_run_that_is_being_deleted_is_not_started() {
-    let run = Entry { name: "a".to_owned(), created: at(1), lane: Lane::Queue, standing: Standing::Leaving };
+    let run = QueueEntry { name: "a".to_owned(), created: at(1), lane: Lane::Queue, standing: QueueStanding::Leaving };
     let none = BTreeSet::new();
     assert_eq!(decide(&View { active: None, runs: &[run], lingering: &none }), Places::default());
 }

@@ -50,7 +50,6 @@ pub(super) enum Shape {
 #[derive(Debug)]
 pub(super) enum Type {
     String,
-    /// Base64 in JSON.
     Bytes,
     Int,
     Bool,

@@ -30,7 +30,7 @@ pub(crate) enum Val<'a> {
     Bytes(Rc<[u8]>),
     List(List<'a>),
     Map(Map<'a>),
-    /// Nanoseconds.
+    /// The length in nanoseconds.
     Duration(i64),
     Timestamp(Timestamp),
     Optional(Option<Rc<Val<'a>>>),

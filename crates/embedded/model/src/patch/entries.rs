@@ -21,9 +21,7 @@ pub struct Owner {
 /// How a manager wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// Server-side apply.
     Apply,
-    /// Any other write.
     Update,
 }
 

@@ -40,7 +40,6 @@ impl FieldSelector {
         Ok(Self { requirements })
     }
 
-    /// Everything is selected.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }

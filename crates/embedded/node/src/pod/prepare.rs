@@ -30,7 +30,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Why something cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
-    /// It may appear.
     #[error("{0}")]
     Missing(Missing),
     /// It may work later.

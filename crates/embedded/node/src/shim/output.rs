@@ -31,7 +31,6 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 pub enum Stream {
     /// Standard output, or the terminal.
     Stdout,
-    /// Standard error.
     Stderr,
 }
 

@@ -44,7 +44,6 @@ impl TestNode {
         test.cluster.block_on(async { tokio::time::timeout(DEADLINE, scenario).await.expect("the scenario hangs") });
     }
 
-    /// Where pods lie.
     pub fn dir(&self) -> PathBuf {
         self.cluster.folder().join("pods")
     }

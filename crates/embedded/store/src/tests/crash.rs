@@ -12,7 +12,6 @@ use super::{create, run};
 /// A run of the store with all that its disk was told.
 struct Recording {
     ops: Vec<(usize, Op)>,
-    /// The whole run.
     model: Model,
     /// After so many operations, this revision and this compaction had been answered.
     answered: Vec<(usize, u64, u64)>,

@@ -41,7 +41,6 @@ struct File(Disk, usize);
 pub enum Unsynced {
     /// All of them arrive: the process was killed, the machine went on.
     Kept,
-    /// None arrives.
     Lost,
     /// Some arrive, some do not, some arrive in part, in sectors of 512 bytes, as the seed says.
     Torn(u64),

@@ -41,7 +41,6 @@ impl Encoder {
     }
 }
 
-/// An empty message.
 fn empty() -> Encoder {
     Encoder::default()
 }

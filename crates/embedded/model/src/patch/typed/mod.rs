@@ -49,7 +49,6 @@ pub enum Shape {
 pub enum Items<'a> {
     /// They are not: the list is one value.
     Atomic,
-    /// By their value.
     Set,
     /// By the values under these keys.
     Keyed(&'a [String]),
@@ -209,7 +208,6 @@ impl Problems {
         Self(vec![(String::new(), text.into())])
     }
 
-    /// Nothing is wrong.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
