@@ -1,4 +1,4 @@
-//! Packs a folder of the user's.
+//! Packs a directory of the user's machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,22 +13,17 @@ use crate::pack::{Bundle, File, Files, PackError, pack};
 pub enum FolderError {
     /// A file cannot be read.
     #[error("cannot read `{}`: {source}", path.display())]
-    Read {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A link leads out of the folder.
     #[error(
         "the link `{}` leads to `{}`, which is not a file of the folder; copy the file, or leave the link out",
         link.display(), target.display()
     )]
     Link { link: PathBuf, target: PathBuf },
-    /// A file's name is no text.
+    /// A file name is not valid UTF-8.
     #[error("the name of the file `{}` is no UTF-8 text; rename it", .0.display())]
     Name(PathBuf),
-    /// There is no module in it.
+    /// The directory contains no module.
     #[error("there is no `*.tf`, `*.tofu` or `*.tf.json` file in `{}`; go to the folder of a module", .0.display())]
     NoModule(PathBuf),
     /// The files cannot be packed.
@@ -36,11 +31,11 @@ pub enum FolderError {
     Pack(#[from] PackError),
 }
 
-/// Packs `folder`, the root of a module. What terraform and version control leave there stays behind, and so does what
-/// `leave_out` says by its relative path.
+/// Packs `folder`, the root of a module. Files of terraform and of version control are left out, and so are the
+/// relative paths for which `leave_out` is true.
 ///
 /// # Errors
-/// When something in it cannot be read or must not be packed.
+/// If a file cannot be read or must not be packed.
 pub fn pack_folder(folder: &Path, leave_out: impl Fn(&Path) -> bool) -> Result<Bundle, FolderError> {
     let read = |path: &Path| {
         let path = path.to_owned();
@@ -82,7 +77,7 @@ pub fn pack_folder(folder: &Path, leave_out: impl Fn(&Path) -> bool) -> Result<B
     Ok(pack(&files)?)
 }
 
-/// A link is packed as a link, if it leads to a file that is packed as well.
+/// A link is packed as a link if its target is packed as well.
 fn link(root: &Path, name: &Path, path: &Path) -> Result<File, FolderError> {
     let target = fs::read_link(path).map_err(|source| FolderError::Read { path: path.to_owned(), source })?;
     let refused = || FolderError::Link { link: name.to_owned(), target: target.clone() };
@@ -94,7 +89,7 @@ fn link(root: &Path, name: &Path, path: &Path) -> Result<File, FolderError> {
     Ok(File::Link { target })
 }
 
-/// What is no part of a module: downloads and states of terraform's, and the history of version control.
+/// Whether a path is no part of a module: terraform's downloads and states, and the history of version control.
 fn is_left_behind(name: &Path) -> bool {
     let last = name.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let at_root = name.components().count() == 1;

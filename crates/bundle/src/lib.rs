@@ -1,5 +1,5 @@
-//! The files of a module as one archive: tar, packed with zstd, named after its content. The format only: `knoll-storage`
-//! keeps bundles in the cluster.
+//! The files of a module as one archive: tar, compressed with zstd, named by its digest. This crate is the format only:
+//! `knoll-storage` stores bundles in the cluster.
 //!
 //! *Guarantees.* The same files give the same digest, whoever packs them, where and when. Nothing that [`unpack`] writes
 //! lies outside of its folder.

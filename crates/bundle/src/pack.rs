@@ -1,4 +1,4 @@
-//! Packs files, the same bytes for the same files.
+//! Packs files deterministically: the same files give the same bytes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -9,24 +9,24 @@ use sha2::{Digest as _, Sha256};
 
 use crate::unpack::LARGEST_UNPACKED;
 
-/// How many bytes a packed bundle has at most: it is kept in as many ConfigMaps as that takes.
+/// The largest size of a packed bundle in bytes. Its ConfigMaps would be too many otherwise.
 pub const LARGEST: usize = 50 * 1024 * 1024;
 
-/// Why files cannot be packed.
+/// Files cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// A file's name leads out of the module.
+    /// A file name leads out of the module.
     #[error("the module has a file `{0}`, which lies outside of it; use relative names without `..`")]
     Outside(String),
-    /// It is too large to be kept in the cluster.
+    /// The bundle is too large to be stored in the cluster.
     #[error(
-        "the module has {} MiB when it is packed, and a bundle has at most {} MiB; leave out what it does not need (the largest file is `{largest}`)",
+        "the packed module has {} MiB, and a bundle may have {} MiB; exclude files that it does not need in `.terraformignore` (the largest file is `{largest}`)",
         size.div_ceil(1024 * 1024), LARGEST / 1024 / 1024
     )]
     TooLarge {
-        /// How many bytes it has, packed.
+        /// The packed size in bytes.
         size: usize,
-        /// The file to look at first.
+        /// The largest file.
         largest: String,
     },
     /// The archive cannot be written.
@@ -45,13 +45,13 @@ pub enum File {
     },
     /// A symbolic link to another file of the module.
     Link {
-        /// Where it leads, from its own folder.
+        /// The target, relative to the folder of the link.
         target: String,
     },
 }
 
 impl File {
-    /// A file that is executable when it begins as a script does.
+    /// A file that is executable if it begins with `#!`.
     #[must_use]
     pub fn new(content: impl Into<Vec<u8>>) -> Self {
         let content = content.into();
@@ -73,16 +73,16 @@ pub type Files = BTreeMap<String, File>;
 /// The packed files of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
-    /// The digest of the archive before it is packed, so that another version of the packer gives the same.
+    /// The digest of the uncompressed archive, so that it does not depend on the version of zstd.
     pub digest: Digest,
-    /// The archive: tar, packed with zstd.
+    /// The tar archive, compressed with zstd.
     pub bytes: Vec<u8>,
 }
 
 /// Packs the files of a module.
 ///
 /// # Errors
-/// When a name leads out of the module, or all together is too large.
+/// If a name leads out of the module, or if the bundle is too large.
 pub fn pack(files: &Files) -> Result<Bundle, PackError> {
     let mut archive = tar::Builder::new(Vec::new());
     for (name, file) in files {
@@ -119,7 +119,7 @@ pub fn pack(files: &Files) -> Result<Bundle, PackError> {
     Ok(Bundle { digest: Digest::of(&archive), bytes })
 }
 
-/// Packs files that are texts, such as those of a Run's inline source.
+/// Packs text files, such as those of a Run's inline source.
 ///
 /// # Errors
 /// As [`pack`].
@@ -130,7 +130,7 @@ pub fn pack_texts(files: &BTreeMap<String, String>) -> Result<Bundle, PackError>
 /// The digest of a bundle's packed bytes.
 ///
 /// # Errors
-/// When they cannot be unpacked.
+/// If they cannot be decompressed.
 pub fn digest_of(bytes: &[u8]) -> io::Result<Digest> {
     let mut hash = Sha256::new();
     let mut plain = zstd::Decoder::with_buffer(bytes)?.take(LARGEST_UNPACKED);

@@ -1,6 +1,6 @@
-//! Where in a bundle its root module is: not always at the top, because a module may refer to modules beside it.
+//! The path of the root module in a bundle. It is not always the top, because a module may refer to modules beside it.
 //!
-//! The bundle itself says so, in a file at its top: whoever has its digest has the path too.
+//! A file at the top of the bundle contains the path, so the digest of the bundle covers it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use crate::unpack::inside;
 /// The file that names the folder of the root module.
 pub const MODULE_FILE: &str = ".knoll-module";
 
-/// The file at the top of a bundle that is the input of a command which has no terminal.
+/// The file at the top of a bundle with the standard input of a command that has no terminal.
 pub const INPUT_FILE: &str = ".knoll-input";
 
-/// Packs files of which those of the root module are below `path`; an empty path is the top.
+/// Packs files whose root module is at `path`; an empty path is the top.
 ///
 /// # Errors
 /// As [`pack`].
@@ -26,7 +26,7 @@ pub fn pack_at(files: &Files, path: &str) -> Result<Bundle, PackError> {
     pack(&files)
 }
 
-/// The folder of the root module below `folder`, where a bundle was unpacked; empty when it is that one.
+/// The path of the root module below `folder`, into which a bundle was unpacked; empty if it is `folder` itself.
 #[must_use]
 pub fn module_path(folder: &Path) -> PathBuf {
     let text = std::fs::read_to_string(folder.join(MODULE_FILE)).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Unpacks a module's bundle (tar, zstd) below one folder and nowhere else.
 //!
-//! A bundle comes from whoever wrote the module, so nothing in it is trusted: an entry that names a place outside of the
-//! folder, directly or through a link, is refused with its name, and what was refused is never written.
+//! The author of the module is not trusted: an entry that names a path outside of the folder, directly or through a
+//! link, is refused by name and never written.
 
 use std::fs;
 use std::io::{self, Read};
@@ -10,13 +10,13 @@ use std::path::{Component, Path, PathBuf};
 
 use tar::EntryType;
 
-/// How many bytes a bundle has at most when it is unpacked, so that a small one cannot fill a disk.
+/// The largest unpacked size of a bundle in bytes, so that a small bundle cannot fill a disk.
 pub(crate) const LARGEST_UNPACKED: u64 = 1024 * 1024 * 1024;
 
-/// Why a bundle was refused.
+/// The bundle was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The stream is no tar+zstd.
+    /// The stream is not tar+zstd.
     #[error("the module's bundle cannot be read: {0}; it must be a tar archive packed with zstd")]
     Format(#[source] io::Error),
     /// The entry's name is absolute or goes upwards.
@@ -29,37 +29,33 @@ pub enum Error {
     Link {
         /// The link's own name.
         link: String,
-        /// What it points to.
+        /// The target of the link.
         target: String,
     },
     /// The entry lies below a link.
     #[error("the module's bundle has an entry `{0}` below a link; name the real folder instead")]
     BelowLink(String),
-    /// A device, a pipe or another thing that no module needs.
+    /// A device, a pipe or another special file.
     #[error("the module's bundle has an entry `{0}` that is neither a file, a folder nor a link; leave it out")]
     Kind(String),
-    /// It unpacks to more than any module has.
+    /// The unpacked size exceeds the limit.
     #[error("the module's bundle unpacks to more than {} MiB; leave out what the module does not need", LARGEST_UNPACKED / 1024 / 1024)]
     TooLarge,
-    /// The disk refused it.
+    /// The file system refused a write.
     #[error("cannot write `{name}` of the module: {source}")]
-    Write {
-        name: String,
-        /// What the disk said.
-        source: io::Error,
-    },
+    Write { name: String, source: io::Error },
 }
 
-/// Unpacks `bundle` into `folder`, which exists. `keep` says by its relative name whether an entry is wanted.
+/// Unpacks `bundle` into the existing `folder`. Only entries whose relative name `keep` accepts are written.
 ///
 /// # Errors
-/// When the bundle is damaged or holds anything that would lie outside of `folder`.
+/// If the bundle is damaged or has an entry outside of `folder`.
 pub fn unpack(bundle: &[u8], folder: &Path, keep: impl Fn(&Path) -> bool) -> Result<(), Error> {
     let plain = zstd::Decoder::with_buffer(bundle).map_err(Error::Format)?;
     unpack_tar(plain, folder, keep)
 }
 
-/// As [`unpack`], for a tar archive that is not packed.
+/// As [`unpack`], for an uncompressed tar archive.
 ///
 /// # Errors
 /// As [`unpack`].
@@ -101,7 +97,7 @@ pub fn unpack_tar(plain: impl Read, folder: &Path, keep: impl Fn(&Path) -> bool)
     link_all(folder, links)
 }
 
-/// The entry's name below the folder, or nothing when it would lie elsewhere.
+/// The entry's path below the folder, or `None` if it would lie elsewhere.
 pub fn inside(path: &Path) -> Option<PathBuf> {
     let mut name = PathBuf::new();
     for part in path.components() {
@@ -124,8 +120,8 @@ fn write(path: &Path, from: &mut impl Read, executable: bool) -> io::Result<()> 
     Ok(())
 }
 
-/// Links are made when all files are there, so that what each really leads to can be asked of the disk: a chain of links
-/// can look harmless by its names and still lead out.
+/// Creates the links after all files, so that the file system resolves each target: a chain of links can look harmless
+/// by its names and still lead out of the folder.
 fn link_all(folder: &Path, links: Vec<(PathBuf, PathBuf)>) -> Result<(), Error> {
     let root = folder.canonicalize().map_err(|source| Error::Write { name: ".".into(), source })?;
     let mut made = Vec::with_capacity(links.len());

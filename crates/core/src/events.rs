@@ -1,4 +1,4 @@
-//! What is told about a Run or a Stack when it moves from one phase to another, or when something hinders it.
+//! The events of Runs, Stacks, Atoms and Approvals: a change of the phase, or a problem that a user should look at.
 
 use knoll_api::{
     approval::{ApprovalPhase, ApprovalStatus},
@@ -13,38 +13,35 @@ use crate::conditions;
 /// An event on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whether somebody should have a look.
+    /// Whether the event has the type `Warning`.
     pub warning: bool,
-    /// One word for programs.
     pub reason: String,
-    /// A sentence for people.
     pub message: String,
 }
 
-/// What an event tells about: where a run stands, and what hinders it there.
+/// The part of a Run's status that an event reports: its phase, and the problem that delays it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReportedState {
-    /// How far the run is.
     pub phase: RunPhase,
-    /// Two troubles that are the same are told once.
-    trouble: Option<String>,
+    /// The problem's key: the same problem is reported once.
+    problem: Option<String>,
 }
 
 impl ReportedState {
-    /// Where the run of this status stands.
+    /// The reported part of `status`.
     #[must_use]
     pub fn of(status: &RunStatus) -> Self {
-        Self { phase: status.phase, trouble: trouble(status).map(|(what, _)| what) }
+        Self { phase: status.phase, problem: problem(status).map(|(what, _)| what) }
     }
 }
 
-/// The event of a run that stood elsewhere before, if there is something to tell.
+/// The event of a Run whose reported state was `before`, if anything has changed.
 #[must_use]
 pub fn of_run(before: &ReportedState, status: &RunStatus) -> Option<Event> {
     let ready = conditions::find(&status.conditions, condition::READY);
-    let trouble = trouble(status);
-    if let Some((what, event)) = trouble
-        && before.trouble.as_ref() != Some(&what)
+    let problem = problem(status);
+    if let Some((what, event)) = problem
+        && before.problem.as_ref() != Some(&what)
     {
         return Some(event);
     }
@@ -65,7 +62,7 @@ pub fn of_run(before: &ReportedState, status: &RunStatus) -> Option<Event> {
     })
 }
 
-/// The events of a Stack whose status was `before`: of another phase, and of drift that came or went.
+/// The events of a Stack whose status was `before`: a new phase, and drift that appeared or disappeared.
 #[must_use]
 pub fn of_stack(before: &StackStatus, status: &StackStatus) -> Vec<Event> {
     let said = |kind: &str| conditions::find(&status.conditions, kind);
@@ -86,7 +83,7 @@ pub fn of_stack(before: &StackStatus, status: &StackStatus) -> Vec<Event> {
     events
 }
 
-/// The events of an Atom whose status was `before`: of another phase.
+/// The event of an Atom whose status was `before`: a new phase.
 #[must_use]
 pub fn of_atom(before: &AtomStatus, status: &AtomStatus) -> Option<Event> {
     let ready = conditions::find(&status.conditions, condition::READY)?;
@@ -96,7 +93,7 @@ pub fn of_atom(before: &AtomStatus, status: &AtomStatus) -> Option<Event> {
     (before.phase != status.phase).then_some(said)
 }
 
-/// The event of an Approval that was told what it did, or why it did nothing.
+/// The event of an Approval that took effect, or that had none, with the reason.
 #[must_use]
 pub fn of_approval(status: &ApprovalStatus) -> Option<Event> {
     let ready = conditions::find(&status.conditions, condition::READY)?;
@@ -104,14 +101,14 @@ pub fn of_approval(status: &ApprovalStatus) -> Option<Event> {
     Some(Event { warning, reason: ready.reason.clone(), message: ready.message.clone() })
 }
 
-/// What keeps a run from going on that somebody should have a look at, and the event that tells it.
-fn trouble(status: &RunStatus) -> Option<(String, Event)> {
+/// The key and the event of the problem that delays a Run, such as an image that cannot be pulled.
+fn problem(status: &RunStatus) -> Option<(String, Event)> {
     if status.phase.is_finished() {
         return None;
     }
-    let troubles = [reason::WORKSPACE_NOT_FOUND, reason::IMAGE_PULL_FAILED, reason::POD_FAILED];
+    let problems = [reason::WORKSPACE_NOT_FOUND, reason::IMAGE_PULL_FAILED, reason::POD_FAILED];
     let ready = conditions::find(&status.conditions, condition::READY);
-    let hindered = ready.filter(|ready| troubles.contains(&ready.reason.as_str()));
+    let hindered = ready.filter(|ready| problems.contains(&ready.reason.as_str()));
     let told = |condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| Event {
         warning: true,
         reason: condition.reason.clone(),
@@ -140,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn each_trouble_is_told_once() {
+    fn each_problem_is_told_once() {
         let waits = status(RunPhase::Pending, condition::READY, reason::WORKSPACE_NOT_FOUND, "There is no Workspace.");
         let event = of_run(&ReportedState::default(), &waits);
         assert_eq!(event.map(|event| (event.warning, event.reason)), Some((true, "WorkspaceNotFound".to_owned())));

@@ -1,6 +1,7 @@
 //! Watched copies of objects, so that a request of a runner needs no request to the API.
 //!
-//! *Caveat.* A copy can be older than what this process wrote itself; who writes, remembers what it wrote.
+//! *Caveat.* A cached object can be older than the last write of this process; a writer keeps the object that the API
+//! server returned.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -30,7 +31,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
-    /// Starts to watch one namespace, or all, until `shutdown`.
+    /// Watches one namespace, or all of them, until `shutdown`.
     pub fn start(client: &Client, namespace: Option<&str>, shutdown: &CancellationToken) -> Self
     where
         K: Resource<Scope = NamespaceResourceScope>,
@@ -63,11 +64,11 @@ where
 
     /// Returns when the first list has arrived.
     pub async fn ready(&self) {
-        // It fails only when the watch has ended, and then nothing becomes ready any more.
+        // An error means that the watch has ended: the hub is shutting down.
         let _ = self.store.wait_until_ready().await;
     }
 
-    /// The object as it was last seen.
+    /// The object as the watch last delivered it.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.store.get(&ObjectRef::new(name).within(namespace))
     }
@@ -77,12 +78,12 @@ where
         self.store.find(|object| is_so(object)).is_some()
     }
 
-    /// Asks `found` after each change until it has an answer or the time is over.
+    /// Calls `found` after each change until it returns a value or `limit` has passed.
     pub async fn wait_for<T>(&self, limit: Duration, mut found: impl FnMut() -> Option<T>) -> Option<T> {
         let mut changes = self.changes.clone();
         let waiting = async {
             loop {
-                // Marked as seen before asking, so that a change in between is not missed.
+                // The change is marked as seen before `found` is called, so that a later change is not missed.
                 changes.borrow_and_update();
                 if let Some(answer) = found() {
                     return answer;

@@ -1,4 +1,4 @@
-//! The hub's certificate, of an authority of its own that runners are given by their pod.
+//! The hub's certificate. Its authority is Knoll's own; the pod of a Run tells it to the runner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,17 +21,14 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const NAMES: &str = "names";
 
-/// Why there is no certificate.
+/// The hub has no usable certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be made.
     #[error("cannot make the hub's certificate: {0}")]
     Make(#[from] rcgen::Error),
-    /// It cannot be used.
     #[error("cannot use the hub's certificate: {0}; delete the Secret `{SECRET}` to have a new one made")]
     Use(String),
-    /// It cannot be kept.
-    #[error("cannot keep the hub's certificate in the Secret `{SECRET}`: {}", knoll_storage::message_of(.0))]
+    #[error("cannot store the hub's certificate in the Secret `{SECRET}`: {}", knoll_storage::message_of(.0))]
     Keep(#[from] kube::Error),
 }
 
@@ -47,7 +44,7 @@ impl Tls {
     /// A new certificate for these host names and addresses.
     ///
     /// # Errors
-    /// When a name is none.
+    /// If a name is not a valid DNS name or address.
     pub fn generate(names: &[String]) -> Result<Self, Error> {
         let ca_key = KeyPair::generate()?;
         let mut ca = CertificateParams::new(Vec::new())?;
@@ -66,10 +63,10 @@ impl Tls {
         Ok(Tls { ca: ca_pem, certificate, key: key.serialize_pem() })
     }
 
-    /// The certificate that all replicas share: the one in the Secret of `namespace`, or a new one that is kept there.
+    /// The certificate that all replicas share: the one in the Secret in `namespace`, or a new one that is stored there.
     ///
     /// # Errors
-    /// When the Secret can neither be read nor written.
+    /// If the Secret can neither be read nor written.
     pub async fn shared(client: &Client, namespace: &str, names: &[String]) -> Result<Self, Error> {
         let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
         loop {
@@ -95,7 +92,7 @@ impl Tls {
         }
     }
 
-    /// The authority, for runners.
+    /// The certificate of the authority, with which runners verify the hub.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca
