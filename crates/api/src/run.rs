@@ -40,6 +40,8 @@ use crate::{
     printcolumn(name = "Change", type_ = "integer", json_path = ".status.plan.change"),
     printcolumn(name = "Destroy", type_ = "integer", json_path = ".status.plan.destroy"),
     printcolumn(name = "Exit", type_ = "integer", json_path = ".status.exitCode"),
+    printcolumn(name = "Requested by", type_ = "string", json_path = ".spec.requestedBy", priority = 1),
+    printcolumn(name = "Decided by", type_ = "string", json_path = ".status.decision.by", priority = 1),
     printcolumn(name = "Queue", type_ = "integer", json_path = ".status.position", priority = 1),
     printcolumn(name = "Pod", type_ = "string", json_path = ".status.podName", priority = 1),
     printcolumn(name = "Digest", type_ = "string", json_path = ".status.reviewDigest", priority = 1),
@@ -134,6 +136,12 @@ pub struct RunSpec {
     /// How long the Run is kept after it has finished. If absent, it is kept until it is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_after_finished: Option<Duration>,
+    /// The user who asked for the run. It must be the user who creates the object; the operator copies it from a Stack
+    /// to its Runs. If absent, that user is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    #[x_kube(validation = rules::not_empty("write the name of the user that creates the Run, as kubectl auth whoami prints it, or leave requestedBy out"))]
+    pub requested_by: Option<String>,
 }
 
 impl RunSpec {

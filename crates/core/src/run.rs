@@ -113,6 +113,12 @@ pub enum RunOutcome {
 /// The decision of a Run's machine.
 pub type RunDecision = Decision<RunStatus, RunAction>;
 
+/// The user who asked for the run, as the API server has checked it; `None` when that user is unknown.
+#[must_use]
+pub fn requested_by(run: &Run) -> Option<&str> {
+    run.spec.requested_by.as_deref()
+}
+
 /// Whether somebody asked for the run to be stopped: whoever deletes it does.
 #[must_use]
 pub fn is_cancelled(run: &Run) -> bool {

@@ -1,4 +1,4 @@
-//! The manifests of an installation, as data: CRDs, roles, the admission policy and the operator.
+//! The manifests of an installation, as data: CRDs, roles, the admission policies and the operator.
 //!
 //! `knoll install`, `knoll up` and the files under `deploy/` are all generated from here, so they cannot differ.
 
@@ -37,6 +37,14 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// The username of the operator's service account.
+    #[must_use]
+    pub fn operator_user(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, roles::OPERATOR)
+    }
+}
+
 /// The label of the CRDs with the version of Knoll that they belong to.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 
@@ -51,10 +59,10 @@ pub fn kinds() -> Vec<Manifest> {
     labelled.map(|crd| Manifest::of(&crd)).collect()
 }
 
-/// The user roles and the admission policy.
+/// The user roles and the admission policies. `operator` is the username of the operator.
 #[must_use]
-pub fn rules() -> Vec<Manifest> {
-    roles::for_people().iter().map(Manifest::of).chain(policy::manifests()).collect()
+pub fn rules(operator: &str) -> Vec<Manifest> {
+    roles::for_people().iter().map(Manifest::of).chain(policy::manifests(operator)).collect()
 }
 
 /// The operator and its permissions, in an order in which they can be applied.
@@ -69,7 +77,7 @@ pub fn operator(settings: &Settings) -> Vec<Manifest> {
 /// All manifests, in an order in which they can be applied.
 #[must_use]
 pub fn all(settings: &Settings) -> Vec<Manifest> {
-    kinds().into_iter().chain(rules()).chain(operator(settings)).collect()
+    kinds().into_iter().chain(rules(&settings.operator_user())).chain(operator(settings)).collect()
 }
 
 #[cfg(test)]

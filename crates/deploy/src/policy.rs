@@ -1,56 +1,139 @@
-//! The ValidatingAdmissionPolicy that binds an Approval to the user who creates it.
+//! The ValidatingAdmissionPolicies that bind a record to the user who writes it.
+//!
+//! *Guarantees.* `spec.by` of an Approval and `spec.requestedBy` of a Run are the names of the users who created them,
+//! for administrators too. Only the operator names somebody else, and only on the Runs of a Stack.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-    ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation,
+    ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation, Variable,
 };
-use knoll_api::names::GROUP;
+use knoll_api::names::{GROUP, annotation, label};
 
 use crate::{Manifest, operator::metadata};
 
-/// The name of the policy and of its binding.
-const NAME: &str = "knoll-approvals";
+/// The policies of Knoll's kinds, each with the binding that enables it for the whole cluster. `operator` is the
+/// username of the operator.
+pub fn manifests(operator: &str) -> Vec<Manifest> {
+    [approvals(), runs(operator)].iter().flat_map(Policy::manifests).collect()
+}
 
-/// The policy, and the binding that enables it for the whole cluster.
-pub fn manifests() -> Vec<Manifest> {
-    let strings = |words: &[&str]| Some(words.iter().map(|&word| word.to_owned()).collect());
+/// The creator of an Approval is the user that it names.
+fn approvals() -> Policy {
+    let honest = forbidden(
+        "object.spec.by == request.userInfo.username",
+        "set spec.by to your own username, as shown by `kubectl auth whoami`",
+        "'set spec.by to your own username, ' + request.userInfo.username + ': an Approval can only be created in your own name'",
+    );
     // The spec of an Approval is immutable, so a check on creation is enough.
-    let created = NamedRuleWithOperations {
-        api_groups: strings(&[GROUP]),
-        api_versions: strings(&["*"]),
-        operations: strings(&["CREATE"]),
-        resources: strings(&["approvals"]),
-        ..NamedRuleWithOperations::default()
+    Policy {
+        name: "knoll-approvals",
+        resource: "approvals",
+        operations: &["CREATE"],
+        variables: Vec::new(),
+        validations: vec![honest],
+    }
+}
+
+/// The creator of a Run is the user that it names, and only the operator creates the Runs of Stacks.
+fn runs(operator: &str) -> Policy {
+    let honest = forbidden(
+        "!has(object.spec.requestedBy) || object.spec.requestedBy == request.userInfo.username || (variables.operator && variables.stack != '')",
+        "set spec.requestedBy to your own username, as shown by `kubectl auth whoami`, or leave it out",
+        "'set spec.requestedBy to your own username, ' + request.userInfo.username + ', or leave it out: a Run can only be requested in your own name'",
+    );
+    let reserved = |name: &str, of_object: &str, of_old: &str| {
+        forbidden(
+            &format!("variables.operator || {of_object} == {of_old}"),
+            &format!("leave `{name}` as it is: only the operator marks the Runs of a Stack"),
+            "",
+        )
     };
-    let honest = Validation {
-        expression: "object.spec.by == request.userInfo.username".to_owned(),
-        message: Some("set spec.by to your own username, as shown by `kubectl auth whoami`".to_owned()),
-        message_expression: Some(
-            "'set spec.by to your own username, ' + request.userInfo.username + ': an Approval can only be created in your own name'"
-                .to_owned(),
-        ),
-        reason: Some("Forbidden".to_owned()),
-    };
-    let policy = ValidatingAdmissionPolicy {
-        metadata: metadata(NAME, None),
-        spec: Some(ValidatingAdmissionPolicySpec {
-            failure_policy: Some("Fail".to_owned()),
-            match_constraints: Some(MatchResources {
-                resource_rules: Some(vec![created]),
-                ..MatchResources::default()
+    let stack = (text("labels", "object", label::STACK), text("labels", "oldObject", label::STACK));
+    let uid = (
+        text("annotations", "object", annotation::STACK_UID),
+        text("annotations", "oldObject", annotation::STACK_UID),
+    );
+    let number =
+        (text("annotations", "object", annotation::NUMBER), text("annotations", "oldObject", annotation::NUMBER));
+    Policy {
+        name: "knoll-runs",
+        resource: "runs",
+        operations: &["CREATE", "UPDATE"],
+        variables: vec![
+            variable("operator", &format!("request.userInfo.username == '{operator}'")),
+            variable("stack", &stack.0),
+        ],
+        validations: vec![
+            honest,
+            reserved(label::STACK, "variables.stack", &stack.1),
+            reserved(annotation::STACK_UID, &uid.0, &uid.1),
+            reserved(annotation::NUMBER, &number.0, &number.1),
+        ],
+    }
+}
+
+/// The rules for writes to one kind.
+struct Policy {
+    /// The name of the policy and of its binding.
+    name: &'static str,
+    resource: &'static str,
+    operations: &'static [&'static str],
+    variables: Vec<Variable>,
+    validations: Vec<Validation>,
+}
+
+impl Policy {
+    fn manifests(&self) -> [Manifest; 2] {
+        let strings = |words: &[&str]| Some(words.iter().map(|&word| word.to_owned()).collect());
+        let matched = NamedRuleWithOperations {
+            api_groups: strings(&[GROUP]),
+            api_versions: strings(&["*"]),
+            operations: strings(self.operations),
+            resources: strings(&[self.resource]),
+            ..NamedRuleWithOperations::default()
+        };
+        let policy = ValidatingAdmissionPolicy {
+            metadata: metadata(self.name, None),
+            spec: Some(ValidatingAdmissionPolicySpec {
+                failure_policy: Some("Fail".to_owned()),
+                match_constraints: Some(MatchResources {
+                    resource_rules: Some(vec![matched]),
+                    ..MatchResources::default()
+                }),
+                variables: Some(self.variables.clone()).filter(|variables| !variables.is_empty()),
+                validations: Some(self.validations.clone()),
+                ..ValidatingAdmissionPolicySpec::default()
             }),
-            validations: Some(vec![honest]),
-            ..ValidatingAdmissionPolicySpec::default()
-        }),
-        status: None,
-    };
-    let binding = ValidatingAdmissionPolicyBinding {
-        metadata: metadata(NAME, None),
-        spec: Some(ValidatingAdmissionPolicyBindingSpec {
-            policy_name: Some(NAME.to_owned()),
-            validation_actions: strings(&["Deny"]),
-            ..ValidatingAdmissionPolicyBindingSpec::default()
-        }),
-    };
-    vec![Manifest::of(&policy), Manifest::of(&binding)]
+            status: None,
+        };
+        let binding = ValidatingAdmissionPolicyBinding {
+            metadata: metadata(self.name, None),
+            spec: Some(ValidatingAdmissionPolicyBindingSpec {
+                policy_name: Some(self.name.to_owned()),
+                validation_actions: strings(&["Deny"]),
+                ..ValidatingAdmissionPolicyBindingSpec::default()
+            }),
+        };
+        [Manifest::of(&policy), Manifest::of(&binding)]
+    }
+}
+
+/// A rule that answers 403, with a fixed message and, unless it is empty, an expression for a better one.
+fn forbidden(expression: &str, message: &str, message_expression: &str) -> Validation {
+    Validation {
+        expression: expression.to_owned(),
+        message: Some(message.to_owned()),
+        message_expression: Some(message_expression.to_owned()).filter(|text| !text.is_empty()),
+        reason: Some("Forbidden".to_owned()),
+    }
+}
+
+fn variable(name: &str, expression: &str) -> Variable {
+    Variable { name: name.to_owned(), expression: expression.to_owned() }
+}
+
+/// The value of a label or an annotation as a CEL expression; empty if the object or the value does not exist.
+fn text(field: &str, object: &str, key: &str) -> String {
+    let map = format!("{object}.metadata.{field}");
+    format!("({object} != null && has({map}) && '{key}' in {map} ? {map}['{key}'] : '')")
 }

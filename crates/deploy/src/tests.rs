@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 
 fn rules_of(role: &str) -> Vec<(String, String)> {
-    let roles = rules();
+    let roles = rules("operator");
     let role = roles.iter().find(|manifest| manifest.name() == role).map(|manifest| &manifest.value);
     let words = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()

@@ -81,6 +81,56 @@ async fn nobody_approves_in_the_name_of_another() {
 }
 
 #[tokio::test]
+async fn nobody_asks_for_a_run_in_the_name_of_another() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w"));
+    let uma = namespace.person("uma", &["knoll-user"]);
+    let asked = |name: &str, by: &str| format!("{}  requestedBy: \"{by}\"\n", run(name, "w", &inline(MODULE)));
+    let create = ["create", "-f", "-"];
+    let said = uma.kubectl_with(&asked("lie", "ann"), &create).refused();
+    assert!(said.contains("knoll-runs") && said.contains(&uma.user), "{said}");
+    // The rule also holds for administrators, and for the mark of a Stack's Run, by which the operator could be meant.
+    let said = namespace.kubectl_with(&asked("lie", "ann"), &create).refused();
+    assert!(said.contains("spec.requestedBy"), "{said}");
+    let marked = asked("lie", "ann").replace("{name: lie}", "{name: lie, labels: {knoll.dev/stack: w}}");
+    let said = uma.kubectl_with(&marked, &create).refused();
+    assert!(said.contains("knoll-runs"), "{said}");
+
+    let _ = uma.kubectl_with(&asked("own", &uma.user), &create).ok();
+    let own = namespace.run_in("own", RunPhase::Succeeded).await;
+    assert_eq!(own.spec.requested_by.as_deref(), Some(uma.user.as_str()));
+    // A Run without a name is accepted: its requester is unknown.
+    let _ = uma.kubectl_with(&run("unknown", "w", &inline(MODULE)), &create).ok();
+    assert_eq!(namespace.run_in("unknown", RunPhase::Succeeded).await.spec.requested_by, None);
+}
+
+#[tokio::test]
+async fn a_users_run_does_not_become_one_of_a_stack() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w"));
+    let uma = namespace.person("uma", &["knoll-user"]);
+    let create = ["create", "-f", "-"];
+    let named = |metadata: &str| run("fake", "w", &inline(MODULE)).replace("{name: fake}", metadata);
+    let marks = [
+        "{name: fake, labels: {knoll.dev/stack: w}}",
+        "{name: fake, annotations: {knoll.dev/stack-uid: x}}",
+        "{name: fake, annotations: {knoll.dev/number: \"99\"}}",
+    ];
+    for metadata in marks {
+        let said = uma.kubectl_with(&named(metadata), &create).refused();
+        assert!(said.contains("only the operator marks the Runs of a Stack"), "{metadata}: {said}");
+    }
+    let _ = uma.kubectl_with(&named("{name: fake}"), &create).ok();
+    for (verb, mark) in
+        [("label", "knoll.dev/stack=w"), ("annotate", "knoll.dev/stack-uid=x"), ("annotate", "knoll.dev/number=99")]
+    {
+        let said = uma.kubectl(&[verb, "runs", "fake", mark]).refused();
+        assert!(said.contains("only the operator marks the Runs of a Stack"), "{mark}: {said}");
+    }
+    let _ = uma.kubectl(&["label", "runs", "fake", "mine=yes"]).ok();
+}
+
+#[tokio::test]
 async fn a_plan_that_nobody_decides_on_is_discarded_in_time() {
     let namespace = World::get().namespace().await;
     namespace.create(&workspace("w"));

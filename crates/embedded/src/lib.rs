@@ -3,4 +3,4 @@
 mod cluster;
 
 pub use cluster::{Cluster, Error, NODE, Options};
-pub use knoll_kube_apiserver::{Identity, Server};
+pub use knoll_kube_apiserver::{IN_PROCESS_USER, Identity, Server};

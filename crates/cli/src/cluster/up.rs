@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use knoll_embedded::{Cluster, NODE, Options};
+use knoll_embedded::{Cluster, IN_PROCESS_USER, NODE, Options};
 use knoll_kube_node::{self as node, Node};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -128,7 +128,7 @@ async fn serve(args: &UpArgs, folder: &Folder) -> Result<()> {
     let options = Options { data_dir: Some(folder.path().to_owned()), port: args.port, place_pods: true };
     let cluster = Cluster::start(options).await?;
     let client = cluster.client();
-    apply::kinds_and_rules(&client).await?;
+    apply::kinds_and_rules(&client, IN_PROCESS_USER).await?;
     let stop = CancellationToken::new();
     let node = Node::start(client.clone(), node_config(folder)?, stop.child_token()).await?;
     cluster.server.set_runtime(node.clone());

@@ -4,10 +4,14 @@ mod explain;
 mod kubeconfig;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tokio::sync::OnceCell;
 
 pub use explain::Explain;
 use kubeconfig::{Access, Origin};
@@ -55,6 +59,7 @@ pub struct Cluster {
     /// The URL of the API server.
     pub server: String,
     origin: Origin,
+    user: Arc<OnceCell<String>>,
 }
 
 impl Cluster {
@@ -88,7 +93,21 @@ impl Cluster {
         };
         let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
         let client = knoll_operator::client::connect(config).context("cannot connect to the cluster")?;
-        Ok(Self { client, namespace, server: server.trim_end_matches('/').to_owned(), origin })
+        let server = server.trim_end_matches('/').to_owned();
+        Ok(Self { client, namespace, server, origin, user: Arc::default() })
+    }
+
+    /// The username of this user in the cluster, from one SelfSubjectReview per command. Records in another name are
+    /// refused by the cluster.
+    pub async fn user(&self) -> Result<&str> {
+        let ask = async || {
+            let reviews: Api<SelfSubjectReview> = Api::all(self.client.clone());
+            let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
+            let answer = answer.explain(self, "cannot read your username from the cluster")?;
+            let name = answer.status.and_then(|status| status.user_info?.username).filter(|name| !name.is_empty());
+            name.ok_or_else(|| anyhow!("the cluster returned no username; log in again"))
+        };
+        self.user.get_or_try_init(ask).await.map(String::as_str)
     }
 }
 

@@ -60,9 +60,10 @@ pub async fn served(client: &Client, kind: &str) -> Result<()> {
     Ok(())
 }
 
-/// Applies the CRDs and the admission policies concurrently, and waits until the CRDs are served.
-pub async fn kinds_and_rules(client: &Client) -> Result<()> {
-    let (kinds, rules) = (knoll_deploy::kinds(), knoll_deploy::rules());
+/// Applies the CRDs and the admission policies concurrently, and waits until the CRDs are served. `operator` is the
+/// username of the operator.
+pub async fn kinds_and_rules(client: &Client, operator: &str) -> Result<()> {
+    let (kinds, rules) = (knoll_deploy::kinds(), knoll_deploy::rules(operator));
     let applied = futures::future::try_join_all(kinds.iter().chain(&rules).map(async |manifest| {
         let result = write(&api(client, manifest), manifest).await;
         result.with_context(|| format!("cannot install `{}`", manifest.title()))

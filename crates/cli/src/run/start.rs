@@ -35,7 +35,7 @@ pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, out
     let bundle = bundle(&session, words, &spec)?;
     warn_of_variables();
     // Without this check, a run of a missing Workspace would wait forever.
-    session.workspace(&workspace).await?;
+    tokio::try_join!(session.workspace(&workspace), session.cluster.user())?;
     if let Some(bundle) = bundle {
         upload(&session, &bundle).await?;
         spec.source = Some(Source::bundle(bundle.digest));
@@ -111,8 +111,9 @@ async fn upload(session: &Session, bundle: &Bundle) -> Result<()> {
     }
 }
 
-/// Creates a Run of `spec`, named after `words`.
-pub async fn create(session: &Session, words: &str, spec: RunSpec) -> Result<Run> {
+/// Creates a Run of `spec` in the name of this user, named after `words`.
+pub async fn create(session: &Session, words: &str, mut spec: RunSpec) -> Result<Run> {
+    spec.requested_by = Some(session.cluster.user().await?.to_owned());
     let verb: String = words.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let mut prefix = format!("{}-{verb}", spec.workspace);
     prefix.truncate(LONGEST_NAME);

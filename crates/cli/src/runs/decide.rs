@@ -3,12 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use knoll_api::approval::{Approval, ApprovalSpec, Decision};
 use knoll_api::names::field_manager;
 use knoll_api::run::{Run, RunPhase};
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 
 use super::{diff, list, plan_text};
 use crate::connect::{Connection, Explain};
@@ -61,7 +60,7 @@ pub async fn run(args: DecisionArgs, decision: Decision, outer: &Connection) -> 
         // Someone else may have decided in the meantime.
         waiting_digest(&super::get(&session, &name).await?)?;
     }
-    let by = who(&session).await?;
+    let by = session.cluster.user().await?.to_owned();
     let spec = ApprovalSpec { run: name.clone(), digest, decision, by: by.clone(), comment: args.comment };
     let metadata = ObjectMeta { generate_name: Some(format!("{name}-")), ..ObjectMeta::default() };
     let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
@@ -105,15 +104,6 @@ async fn show(session: &Session, run: &Run) -> Result<()> {
         text += &diff::changes(plan, style::stdout_is_coloured());
     }
     output::print(&text)
-}
-
-/// The username of this user in the cluster, from a SelfSubjectReview. An Approval in another name is rejected.
-async fn who(session: &Session) -> Result<String> {
-    let reviews: Api<SelfSubjectReview> = Api::all(session.cluster.client.clone());
-    let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
-    let answer = answer.explain(&session.cluster, "cannot read your username from the cluster")?;
-    let name = answer.status.and_then(|status| status.user_info?.username);
-    name.ok_or_else(|| anyhow!("the cluster returned no username; log in again"))
 }
 
 fn capital(text: &str) -> String {

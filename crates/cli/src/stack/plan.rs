@@ -40,6 +40,7 @@ pub async fn run(args: StackPlanArgs, outer: &Connection) -> Result<ExitCode> {
         hooks: stack.spec.hooks.clone(),
         retry: stack.spec.retry.clone(),
         args: if style::stdout_is_coloured() { Vec::new() } else { vec!["-no-color".to_owned()] },
+        requested_by: Some(session.cluster.user().await?.to_owned()),
         ..RunSpec::default()
     };
     let mut run = Run::new("", spec);

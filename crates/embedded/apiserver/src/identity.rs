@@ -11,6 +11,8 @@ use crate::status::{ApiError, Result};
 
 /// The members of this group may do everything.
 pub const MASTERS: &str = "system:masters";
+/// The username of every client that talks to the server in process.
+pub const IN_PROCESS_USER: &str = "system:knoll";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {

@@ -57,7 +57,7 @@ use crate::status::Result;
 use knoll_kube_store::Store;
 
 pub use controllers::start as start_controllers;
-pub use identity::{Identity, StaticTokens};
+pub use identity::{IN_PROCESS_USER, Identity, StaticTokens};
 pub use listen::{Authority, ListenError, Listening, listen};
 pub use runtime::{LogOptions, PodRuntime, RuntimeError, StreamOptions, Streams};
 pub use status::ApiError;
@@ -180,7 +180,7 @@ impl Server {
             let server = server.clone();
             async move {
                 let (mut parts, body) = request.into_parts();
-                parts.extensions.insert(Identity::admin("system:knoll"));
+                parts.extensions.insert(Identity::admin(IN_PROCESS_USER));
                 let request = http::Request::from_parts(parts, Body::new(body));
                 Ok::<_, std::convert::Infallible>(server.handle(request).await)
             }
