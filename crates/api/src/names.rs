@@ -241,6 +241,11 @@ pub mod annotation {
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
     /// On a Run: cancel it. The value is one of [`super::cancel`].
     pub const CANCEL: &str = "knoll.dev/cancel";
+    /// On a Run: the user who set [`CANCEL`]. The API server refuses another's name.
+    pub const CANCELLED_BY: &str = "knoll.dev/cancelled-by";
+    /// On a Stack: the user who last changed its spec. The API server refuses another's name, and a change of the spec
+    /// beside a name that is not the user's own.
+    pub const REQUESTED_BY: &str = "knoll.dev/requested-by";
     /// On a Stack: start a Run when the value changes.
     pub const RECONCILE: &str = "knoll.dev/reconcile";
     /// On a Stack, with any value: delete the Stack without destroying anything, whatever its policy says.
@@ -291,6 +296,8 @@ pub mod cancel {
     pub const GENTLY: &str = "gently";
     /// Terraform is killed.
     pub const NOW: &str = "now";
+    /// The Stack of the Run stops it, and no user.
+    pub const BY_STACK: &str = "by its Stack";
 }
 
 /// Finalizers.

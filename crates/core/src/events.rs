@@ -1,14 +1,14 @@
 //! The events of Runs, Stacks, Atoms and Approvals: a change of the phase, or a problem that a user should look at.
 
 use knoll_api::{
-    approval::{ApprovalPhase, ApprovalStatus},
+    approval::{ApprovalPhase, ApprovalStatus, Decision},
     atom::{AtomPhase, AtomStatus},
     names::{condition, reason},
-    run::{RunPhase, RunStatus},
+    run::{Run, RunPhase, RunStatus},
     stack::{StackPhase, StackStatus},
 };
 
-use crate::conditions;
+use crate::{conditions, run};
 
 /// An event on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +35,10 @@ impl ReportedState {
     }
 }
 
-/// The event of a Run whose reported state was `before`, if anything has changed.
+/// The event of a Run whose reported state was `before`, if anything has changed. The event of a new phase names the
+/// users who requested, approved and cancelled the Run, as far as they are known.
 #[must_use]
-pub fn of_run(before: &ReportedState, status: &RunStatus) -> Option<Event> {
+pub fn of_run(run: &Run, before: &ReportedState, status: &RunStatus) -> Option<Event> {
     let ready = conditions::find(&status.conditions, condition::READY);
     let problem = problem(status);
     if let Some((what, event)) = problem
@@ -48,7 +49,7 @@ pub fn of_run(before: &ReportedState, status: &RunStatus) -> Option<Event> {
     if before.phase == status.phase {
         return None;
     }
-    let message = ready.map(|ready| ready.message.clone()).unwrap_or_default();
+    let message = ready.map(|ready| ready.message.clone()).unwrap_or_default() + &people(run, status);
     // An end that is not the plain one names its cause: OOMKilled says more than Failed.
     let cause = ready.map(|ready| ready.reason.clone());
     let reason = match status.phase {
@@ -60,6 +61,21 @@ pub fn of_run(before: &ReportedState, status: &RunStatus) -> Option<Event> {
         reason: reason.unwrap_or_else(|| status.phase.as_str().to_owned()),
         message,
     })
+}
+
+/// The users behind a run, in parentheses; empty if none is known.
+fn people(run: &Run, status: &RunStatus) -> String {
+    let approved = status.decision.as_ref().filter(|decision| decision.decision == Decision::Approve);
+    let known = [
+        ("requested", run::requested_by(run)),
+        ("approved", approved.map(|decision| decision.by.as_str())),
+        ("cancelled", run::cancelled_by(run)),
+    ];
+    let named = known.into_iter().filter_map(|(did, by)| Some(format!("{did} by {}", by?)));
+    match named.collect::<Vec<_>>().join(", ") {
+        named if named.is_empty() => named,
+        named => format!(" ({named})"),
+    }
 }
 
 /// The events of a Stack whose status was `before`: a new phase, and drift that appeared or disappeared.
@@ -126,6 +142,10 @@ fn problem(status: &RunStatus) -> Option<(String, Event)> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use knoll_api::{
+        names::{annotation, cancel},
+        run::{ReviewDecision, RunSpec},
+    };
 
     use super::*;
     use crate::conditions::ConditionWriter;
@@ -139,6 +159,8 @@ mod tests {
     #[test]
     fn each_problem_is_told_once() {
         let waits = status(RunPhase::Pending, condition::READY, reason::WORKSPACE_NOT_FOUND, "There is no Workspace.");
+        let run = Run::new("r", RunSpec::default());
+        let of_run = |before: &ReportedState, status: &RunStatus| of_run(&run, before, status);
         let event = of_run(&ReportedState::default(), &waits);
         assert_eq!(event.map(|event| (event.warning, event.reason)), Some((true, "WorkspaceNotFound".to_owned())));
         assert_eq!(of_run(&ReportedState::of(&waits), &waits), None);
@@ -152,8 +174,38 @@ mod tests {
     #[test]
     fn a_change_of_phase_is_told_with_its_cause() {
         let failed = status(RunPhase::Failed, condition::READY, reason::OOM_KILLED, "killed");
-        let event = of_run(&ReportedState::default(), &failed);
+        let run = Run::new("r", RunSpec::default());
+        let event = of_run(&run, &ReportedState::default(), &failed);
         assert_eq!(event.map(|event| (event.warning, event.reason)), Some((true, "OOMKilled".to_owned())));
-        assert_eq!(of_run(&ReportedState::of(&failed), &failed), None);
+        assert_eq!(of_run(&run, &ReportedState::of(&failed), &failed), None);
+    }
+
+    #[test]
+    fn an_event_names_who_asked_who_approved_and_who_cancelled() {
+        let decision = |decision| {
+            let (approval, by) = ("a".to_owned(), "bob".to_owned());
+            Some(ReviewDecision { approval, decision, by })
+        };
+        // Requester, decision, annotations, what is named.
+        let rows = [
+            (None, None, vec![], ""),
+            (Some("alice"), None, vec![], " (requested by alice)"),
+            (Some("alice"), decision(Decision::Approve), vec![], " (requested by alice, approved by bob)"),
+            // The message of a discarded run names who decided.
+            (Some("alice"), decision(Decision::Discard), vec![], " (requested by alice)"),
+            (None, None, vec![(annotation::CANCEL, "now"), (annotation::CANCELLED_BY, "eve")], " (cancelled by eve)"),
+            (None, None, vec![(annotation::CANCELLED_BY, "eve")], ""),
+            (None, None, vec![(annotation::CANCEL, cancel::BY_STACK), (annotation::CANCELLED_BY, "eve")], ""),
+        ];
+        for (requested_by, decision, annotations, expect) in rows {
+            let requested_by = requested_by.map(str::to_owned);
+            let mut run = Run::new("r", RunSpec { requested_by, ..RunSpec::default() });
+            let annotations = annotations.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+            run.metadata.annotations = Some(annotations.collect());
+            let mut told = status(RunPhase::Starting, condition::READY, reason::PROGRESSING, "It starts.");
+            told.decision = decision;
+            let event = of_run(&run, &ReportedState::default(), &told);
+            assert_eq!(event.map(|event| event.message), Some(format!("It starts.{expect}")));
+        }
     }
 }

@@ -125,10 +125,20 @@ pub fn is_cancelled(run: &Run) -> bool {
     run.annotations().contains_key(annotation::CANCEL) || run.metadata.deletion_timestamp.is_some()
 }
 
+/// The user who cancelled the run, as the API server has checked it; `None` when that user is unknown, or when its Stack
+/// stopped it.
+#[must_use]
+pub fn cancelled_by(run: &Run) -> Option<&str> {
+    let by_user = run.annotations().get(annotation::CANCEL).is_some_and(|value| value != cancel::BY_STACK);
+    let by = run.annotations().get(annotation::CANCELLED_BY).filter(|by| by_user && !by.is_empty());
+    by.map(String::as_str)
+}
+
 /// What became of the run, in a sentence: it was cancelled, or deleted.
 fn stopped(run: &Run, then: &str) -> Cause {
     let word = if run.annotations().contains_key(annotation::CANCEL) { "cancelled" } else { "deleted" };
-    Cause::new(reason::CANCELLED, format!("It was {word}{then}"))
+    let by = cancelled_by(run).map(|by| format!(" by {by}")).unwrap_or_default();
+    Cause::new(reason::CANCELLED, format!("It was {word}{by}{then}"))
 }
 
 /// Whether the run holds on to itself until it has ended.

@@ -1,7 +1,9 @@
 //! The ValidatingAdmissionPolicies that bind a record to the user who writes it.
 //!
 //! *Guarantees.* `spec.by` of an Approval and `spec.requestedBy` of a Run are the names of the users who created them,
-//! for administrators too. Only the operator names somebody else, and only on the Runs of a Stack.
+//! for administrators too. Only the operator names somebody else, and only on the Runs of a Stack. The annotation
+//! `knoll.dev/requested-by` of a Stack is the user who last changed its spec, and `knoll.dev/cancelled-by` of a Run the
+//! user who last set `knoll.dev/cancel`: a write that would make one of them false is refused.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -14,7 +16,7 @@ use crate::{Manifest, operator::metadata};
 /// The policies of Knoll's kinds, each with the binding that enables it for the whole cluster. `operator` is the
 /// username of the operator.
 pub fn manifests(operator: &str) -> Vec<Manifest> {
-    [approvals(), runs(operator)].iter().flat_map(Policy::manifests).collect()
+    [approvals(), runs(operator), stacks()].iter().flat_map(Policy::manifests).collect()
 }
 
 /// The creator of an Approval is the user that it names.
@@ -36,8 +38,9 @@ fn approvals() -> Policy {
 
 /// The creator of a Run is the user that it names, and only the operator creates the Runs of Stacks.
 fn runs(operator: &str) -> Policy {
+    // The spec of a Run is immutable, and others may change its metadata.
     let honest = forbidden(
-        "!has(object.spec.requestedBy) || object.spec.requestedBy == request.userInfo.username || (variables.operator && variables.stack != '')",
+        "oldObject != null || !has(object.spec.requestedBy) || object.spec.requestedBy == request.userInfo.username || (variables.operator && variables.stack != '')",
         "set spec.requestedBy to your own username, as shown by `kubectl auth whoami`, or leave it out",
         "'set spec.requestedBy to your own username, ' + request.userInfo.username + ', or leave it out: a Run can only be requested in your own name'",
     );
@@ -48,13 +51,23 @@ fn runs(operator: &str) -> Policy {
             "",
         )
     };
-    let stack = (text("labels", "object", label::STACK), text("labels", "oldObject", label::STACK));
-    let uid = (
-        text("annotations", "object", annotation::STACK_UID),
-        text("annotations", "oldObject", annotation::STACK_UID),
+    let cancel = texts("annotations", annotation::CANCEL);
+    let by = texts("annotations", annotation::CANCELLED_BY);
+    // The Stack of a Run cancels it beside any name; its value of the annotation says so.
+    let cancels = forbidden(
+        &format!(
+            "variables.operator || {by} == '' || {by} == request.userInfo.username || ({by} == {old_by} && {cancel} == {old_cancel})",
+            by = by.0,
+            old_by = by.1,
+            cancel = cancel.0,
+            old_cancel = cancel.1,
+        ),
+        &own_name(annotation::CANCELLED_BY),
+        "",
     );
-    let number =
-        (text("annotations", "object", annotation::NUMBER), text("annotations", "oldObject", annotation::NUMBER));
+    let stack = texts("labels", label::STACK);
+    let uid = texts("annotations", annotation::STACK_UID);
+    let number = texts("annotations", annotation::NUMBER);
     Policy {
         name: "knoll-runs",
         resource: "runs",
@@ -65,11 +78,39 @@ fn runs(operator: &str) -> Policy {
         ],
         validations: vec![
             honest,
+            cancels,
             reserved(label::STACK, "variables.stack", &stack.1),
             reserved(annotation::STACK_UID, &uid.0, &uid.1),
             reserved(annotation::NUMBER, &number.0, &number.1),
         ],
     }
+}
+
+/// The annotation of a Stack names the user who last changed its spec, or nobody.
+fn stacks() -> Policy {
+    let (by, old_by) = texts("annotations", annotation::REQUESTED_BY);
+    let honest = forbidden(
+        "variables.by == '' || variables.by == request.userInfo.username || !variables.asks",
+        &own_name(annotation::REQUESTED_BY),
+        &format!(
+            "'set the annotation {} to your own username, ' + request.userInfo.username + ', or remove it: it names the user who last changed the spec'",
+            annotation::REQUESTED_BY
+        ),
+    );
+    Policy {
+        name: "knoll-stacks",
+        resource: "stacks",
+        operations: &["CREATE", "UPDATE"],
+        variables: vec![
+            variable("by", &by),
+            variable("asks", &format!("oldObject == null || object.spec != oldObject.spec || {by} != {old_by}")),
+        ],
+        validations: vec![honest],
+    }
+}
+
+fn own_name(annotation: &str) -> String {
+    format!("set the annotation {annotation} to your own username, as shown by `kubectl auth whoami`, or remove it")
 }
 
 /// The rules for writes to one kind.
@@ -130,6 +171,11 @@ fn forbidden(expression: &str, message: &str, message_expression: &str) -> Valid
 
 fn variable(name: &str, expression: &str) -> Variable {
     Variable { name: name.to_owned(), expression: expression.to_owned() }
+}
+
+/// [`text`] of the object after the write, and of the object before it.
+fn texts(field: &str, key: &str) -> (String, String) {
+    (text(field, "object", key), text(field, "oldObject", key))
 }
 
 /// The value of a label or an annotation as a CEL expression; empty if the object or the value does not exist.

@@ -3,6 +3,7 @@
 
 use knoll_api::approval::Approval;
 use knoll_api::run::{Run, RunPhase};
+use knoll_api::stack::Stack;
 use knoll_api::workspace::Workspace;
 use knoll_e2e::manifests::{MODULE, approval, inline, run, workspace};
 use knoll_e2e::{Namespace, World};
@@ -99,9 +100,73 @@ async fn nobody_asks_for_a_run_in_the_name_of_another() {
     let _ = uma.kubectl_with(&asked("own", &uma.user), &create).ok();
     let own = namespace.run_in("own", RunPhase::Succeeded).await;
     assert_eq!(own.spec.requested_by.as_deref(), Some(uma.user.as_str()));
+    // Others may change what is not a record.
+    let _ = namespace.kubectl(&["label", "runs", "own", "seen=yes"]).ok();
     // A Run without a name is accepted: its requester is unknown.
     let _ = uma.kubectl_with(&run("unknown", "w", &inline(MODULE)), &create).ok();
     assert_eq!(namespace.run_in("unknown", RunPhase::Succeeded).await.spec.requested_by, None);
+}
+
+#[tokio::test]
+async fn nobody_cancels_a_run_in_the_name_of_another() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w"));
+    namespace.create(&format!("{}  approval: Manual\n", run("change", "w", &inline(MODULE))));
+    namespace.run_in("change", RunPhase::Review).await;
+    let uma = namespace.person("uma", &["knoll-user"]);
+    let eve = namespace.person("eve", &["knoll-user"]);
+    let by = |who: &str| format!("knoll.dev/cancelled-by={who}");
+    let said = uma.kubectl(&["annotate", "runs", "change", "knoll.dev/cancel=gently", &by("ann")]).refused();
+    assert!(said.contains("knoll.dev/cancelled-by"), "{said}");
+    // A name beside which nobody cancels yet, and then another user does.
+    let _ = uma.kubectl(&["annotate", "runs", "change", &by(&uma.user)]).ok();
+    let said = eve.kubectl(&["annotate", "runs", "change", "knoll.dev/cancel=gently"]).refused();
+    assert!(said.contains("knoll.dev/cancelled-by"), "{said}");
+    let own = by(&eve.user);
+    let _ = eve.kubectl(&["annotate", "--overwrite", "runs", "change", "knoll.dev/cancel=gently", &own]).ok();
+    let status = namespace.run_in("change", RunPhase::Cancelled).await.status.unwrap();
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+    assert!(ready.message.contains(&format!("cancelled by {}", eve.user)), "{}", ready.message);
+}
+
+/// A Stack whose annotation is `by`, with a module that differs by `version`.
+fn stack(by: &str, version: u8) -> String {
+    let annotations =
+        if by.is_empty() { String::new() } else { format!(", annotations: {{knoll.dev/requested-by: \"{by}\"}}") };
+    format!(
+        "apiVersion: knoll.dev/v1alpha1\nkind: Stack\nmetadata: {{name: net{annotations}}}\nspec: {{source: {{inline: {{main.tf: \"# {version}\"}}}}}}\n"
+    )
+}
+
+#[tokio::test]
+async fn nobody_changes_a_stack_in_the_name_of_another() {
+    let namespace = World::get().namespace().await;
+    let (uma, eve) = (namespace.person("uma", &["knoll-user"]), namespace.person("eve", &["knoll-user"]));
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+    let said = uma.kubectl_with(&stack("ann", 1), &apply).refused();
+    assert!(said.contains("knoll-stacks") && said.contains(&uma.user), "{said}");
+    let _ = uma.kubectl_with(&stack(&uma.user, 1), &apply).ok();
+    let requester = async |number: u32| {
+        let launched = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.runs >= number);
+        let status = namespace.until::<Stack>("net", "launched a Run", launched).await.status.unwrap();
+        namespace.api::<Run>().get(&status.last_run.unwrap()).await.unwrap().spec.requested_by
+    };
+    assert_eq!(requester(1).await.as_deref(), Some(uma.user.as_str()));
+
+    // Eve cannot leave her change under Uma's name.
+    for manifest in [stack(&uma.user, 2), stack("", 2)] {
+        let said = eve
+            .kubectl_with(&manifest, &["apply", "--server-side", "--force-conflicts", "--field-manager=eve", "-f", "-"])
+            .refused();
+        assert!(said.contains("knoll.dev/requested-by"), "{said}");
+    }
+    let _ = eve.kubectl(&["label", "stacks", "net", "seen=yes"]).ok();
+    let _ = eve.kubectl_with(&stack(&eve.user, 2), &apply).ok();
+    assert_eq!(requester(2).await.as_deref(), Some(eve.user.as_str()));
+    // Without the annotation nobody is guessed.
+    let patch = r##"{"metadata": {"annotations": {"knoll.dev/requested-by": null}}, "spec": {"source": {"inline": {"main.tf": "# 3"}}}}"##;
+    let _ = uma.kubectl(&["patch", "stacks", "net", "--type=merge", "--patch", patch]).ok();
+    assert_eq!(requester(3).await, None);
 }
 
 #[tokio::test]

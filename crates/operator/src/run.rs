@@ -123,7 +123,7 @@ impl Reconciler for Runs {
         if transition.before.phase != status.phase {
             context.metrics.run_changed(&transition, status);
         }
-        events::of_run(&transition.before, status).into_iter().collect()
+        events::of_run(run, &transition.before, status).into_iter().collect()
     }
 }
 

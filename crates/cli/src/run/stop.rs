@@ -9,10 +9,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::connect::Explain;
 use crate::workspace::Session;
 
-/// Requests the cancellation of a run.
+/// Requests the cancellation of a run in the name of this user.
 pub async fn cancel(session: &Session, run: &str, hard: bool) -> Result<()> {
     let value = if hard { cancel::NOW } else { cancel::GENTLY };
-    let patch = serde_json::json!({"metadata": {"annotations": {annotation::CANCEL: value}}});
+    let by = session.cluster.user().await?;
+    let annotations = serde_json::json!({annotation::CANCEL: value, annotation::CANCELLED_BY: by});
+    let patch = serde_json::json!({"metadata": {"annotations": annotations}});
     let patched = session.api::<Run>().patch(run, &PatchParams::default(), &Patch::Merge(&patch)).await;
     patched.explain(&session.cluster, &format!("cannot cancel run `{run}`"))?;
     Ok(())

@@ -6,8 +6,8 @@ use anyhow::{Result, anyhow, bail};
 use knoll_api::approval::{Approval, ApprovalSpec, Decision};
 use knoll_api::names::field_manager;
 use knoll_api::run::{Run, RunPhase};
-use kube::api::{ObjectMeta, PostParams};
 use kube::ResourceExt;
+use kube::api::{ObjectMeta, PostParams};
 
 use super::{diff, list, plan_text};
 use crate::connect::{Connection, Explain};

@@ -84,7 +84,7 @@ pub fn table(list: &[Run], namespaces: bool, wide: bool, now: Timestamp) -> Tabl
     let mut head = Vec::new();
     head.extend(namespaces.then_some("NAMESPACE"));
     head.extend(["NAME", "WORKSPACE", "COMMAND", "PHASE", "PLAN", "EXIT", "TIME", "AGE"]);
-    head.extend(wide.then_some(["QUEUE", "POD", "MESSAGE"]).into_iter().flatten());
+    head.extend(wide.then_some(["REQUESTED BY", "DECIDED BY", "QUEUE", "POD", "MESSAGE"]).into_iter().flatten());
     let mut table = Table::new(&head);
     for run in list {
         let status = run.status.clone().unwrap_or_default();
@@ -105,6 +105,8 @@ pub fn table(list: &[Run], namespaces: bool, wide: bool, now: Timestamp) -> Tabl
         if wide {
             let ready =
                 status.conditions.iter().find(|condition| condition.type_ == knoll_api::names::condition::READY);
+            row.push(knoll_core::run::requested_by(run).unwrap_or_default().into());
+            row.push(status.decision.map(|decision| decision.by).unwrap_or_default().into());
             row.push(status.position.map(|position| position.to_string()).unwrap_or_default().into());
             row.push(status.pod_name.unwrap_or_default().into());
             row.push(ready.map(|ready| first_line(&ready.message)).unwrap_or_default().into());

@@ -74,14 +74,17 @@ fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -> St
     field("Namespace", &run.namespace().unwrap_or_default());
     field("Workspace", &run.spec.workspace);
     field("Command", format!("{} {}", list::command(run), run.spec.args.join(" ")).trim());
+    field("Requester", knoll_core::run::requested_by(run).unwrap_or_default());
     field("Phase", status.phase.as_str());
+    field("Canceller", knoll_core::run::cancelled_by(run).unwrap_or_default());
     let ready = status.conditions.iter().find(|condition| condition.type_ == condition::READY);
     field("Message", &indented(ready.map(|ready| ready.message.as_str()).unwrap_or_default()));
     field("Exit code", &status.exit_code.map(|code| code.to_string()).unwrap_or_default());
     field("Started", &status.started_at.as_ref().map(|at| time::moment(at.0)).unwrap_or_default());
     field("Time", &time::took(status.started_at.as_ref(), status.finished_at.as_ref(), now));
     field("Bundle", status.bundle.as_deref().unwrap_or_default());
-    if matches!(run.spec.approval, RunApproval::Manual | RunApproval::ManualOnDestroy) {
+    let asks = matches!(run.spec.approval, RunApproval::Manual | RunApproval::ManualOnDestroy);
+    if asks || status.review_digest.is_some() || status.decision.is_some() {
         let decided = status.decision.as_ref().map(|decision| format!("{:?} by {}", decision.decision, decision.by));
         field("Decision", &decided.unwrap_or_else(|| "open".to_owned()));
         field("Comment", comment);

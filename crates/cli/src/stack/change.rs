@@ -73,8 +73,13 @@ pub async fn suspend(args: StackChangeArgs, suspend: bool, outer: &Connection) -
     Ok(ExitCode::SUCCESS)
 }
 
-async fn change(session: &Session, name: &str, patch: Value) -> Result<Stack> {
-    get(session, name).await?;
+async fn change(session: &Session, name: &str, mut patch: Value) -> Result<Stack> {
+    let found = get(session, name).await?;
+    // A Stack that names the last user to change its spec is changed under this user's name. One that does not may be
+    // written by a GitOps controller, which could not change the spec beside the name of a user.
+    if patch.get("spec").is_some() && knoll_core::stack::requested_by(&found).is_some() {
+        patch["metadata"]["annotations"][annotation::REQUESTED_BY] = session.cluster.user().await?.into();
+    }
     let params = PatchParams { field_manager: Some(field_manager::CLI.to_owned()), ..PatchParams::default() };
     let changed = session.api::<Stack>().patch(name, &params, &Patch::Merge(patch)).await;
     changed.explain(&session.cluster, &format!("cannot update stack `{name}`"))

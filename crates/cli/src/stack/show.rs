@@ -52,6 +52,7 @@ fn text(stack: &Stack, now: Timestamp) -> String {
     field("Phase", status.phase.as_str());
     field("Ready", condition_of(condition::READY).map_or("Unknown", |ready| ready.status.as_str()));
     field("Message", &message(condition::READY));
+    field("Requester", knoll_core::stack::requested_by(stack).unwrap_or_default());
     field("Revision", &short(status.revision.as_deref()));
     field("Pending", &short(status.pending_revision.as_deref()));
     field("Applied", &status.applied_at.as_ref().map(|at| time::moment(at.0)).unwrap_or_default());

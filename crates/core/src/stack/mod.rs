@@ -58,7 +58,7 @@ pub use inputs::{Inputs, References, credentials};
 pub use retention::{OwnedObject, Prune};
 pub(crate) use revision::digest;
 pub use revision::{outputs_digest, revision, selected, variables_digest};
-pub use runs::{owner_annotations, owner_labels, workspace};
+pub use runs::{owner_annotations, owner_labels, requested_by, workspace};
 pub use source::{FetchRecord, FetchRequest, KnownFetch, RemoteSource, StartedFetch};
 pub use state::{StackState, StackStateName, TRANSITIONS};
 

@@ -39,6 +39,12 @@ pub fn owner_annotations(stack: &Stack) -> BTreeMap<String, String> {
     BTreeMap::from([(annotation::STACK_UID.to_owned(), stack.uid().unwrap_or_default())])
 }
 
+/// The user who last changed the spec of a Stack, as the API server has checked it; `None` when that user is unknown.
+#[must_use]
+pub fn requested_by(stack: &Stack) -> Option<&str> {
+    stack.annotations().get(annotation::REQUESTED_BY).map(String::as_str).filter(|by| !by.is_empty())
+}
+
 /// The Workspace of a Stack.
 #[must_use]
 pub fn workspace(stack: &Stack) -> Workspace {
@@ -71,6 +77,8 @@ pub(super) fn run(stack: &Stack, number: u32, purpose: Purpose, snapshot: Option
         approval: approval(stack, purpose),
         hooks: stack.spec.hooks.clone(),
         retry: stack.spec.retry.clone(),
+        // The annotation says who changed the spec. Nothing says who deleted the Stack.
+        requested_by: requested_by(stack).filter(|_| purpose != Purpose::Destroy).map(str::to_owned),
         ttl_after_finished: (purpose == Purpose::Drift).then(|| DRIFT_RUN_KEPT.into()),
         ..RunSpec::default()
     };

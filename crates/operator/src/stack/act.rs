@@ -3,7 +3,7 @@
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use knoll_api::{
     Run, Stack, Workspace,
-    names::{annotation, content, field_manager, finalizer, label},
+    names::{annotation, cancel, content, field_manager, finalizer, label},
     stack::Snapshot,
 };
 use knoll_core::{
@@ -134,7 +134,7 @@ async fn create_run(context: &Context, stack: &Subject<Stack>, run: Run) -> Resu
 }
 
 async fn annotate(context: &Context, namespace: &str, run: &str, with: &str) -> Result<StackOutcome, Error> {
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {with: "by its Stack"}}}));
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {with: cancel::BY_STACK}}}));
     match context.api::<Run>(namespace).patch(run, &patch_params(), &patch).await {
         Err(error) if code(&error) == Some(404) => Ok(StackOutcome::Done),
         result => result.map(|_| StackOutcome::Done).map_err(Error::api("cannot stop a run of a Stack")),
