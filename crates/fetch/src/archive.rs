@@ -10,13 +10,14 @@ use std::{
 
 use knoll_api::source::ArchiveSource;
 use knoll_bundle::{Bundle, inside, unpack_tar};
-use reqwest::header;
+use reqwest::Method;
 use sha2::{Digest, Sha256};
 
 use crate::{
     Credentials, Error, Settings,
+    client::{self, Client},
     credentials::shown,
-    git::{blocking, bundle, causes, client, refusal},
+    git::{blocking, bundle},
     limits::{LARGEST, Limits},
 };
 
@@ -24,7 +25,7 @@ use crate::{
 ///
 /// # Errors
 /// If the archive cannot be fetched, has another sha256, or contains no module.
-pub async fn archive(source: &ArchiveSource, credentials: &Credentials, settings: Settings) -> Result<Bundle, Error> {
+pub async fn archive(source: &ArchiveSource, credentials: &Credentials, settings: &Settings) -> Result<Bundle, Error> {
     let limits = Arc::new(Limits::default());
     let url = shown(&source.url);
     let mut file = tempfile::tempfile()?;
@@ -51,10 +52,13 @@ pub async fn archive(source: &ArchiveSource, credentials: &Credentials, settings
             file = back;
             found
         }
-        None => download(source, credentials, &url, &limits, &mut file).await?,
+        None => {
+            let client = Client::new(&source.url, &url, credentials, credentials.for_archives(), settings)?;
+            download(&client, &source.url, &url, &limits, &mut file).await?
+        }
     };
     if found != source.sha256 {
-        return Err(Error::Digest { url, wanted: source.sha256.clone(), found });
+        return Err(Error::Digest { url, wanted: source.sha256.clone() });
     }
     let path = source.path.clone().unwrap_or_default();
     blocking(move || {
@@ -68,27 +72,18 @@ pub async fn archive(source: &ArchiveSource, credentials: &Credentials, settings
 }
 
 async fn download(
-    source: &ArchiveSource,
-    credentials: &Credentials,
+    client: &Client,
+    from: &str,
     url: &str,
     limits: &Limits,
     file: &mut fs::File,
 ) -> Result<String, Error> {
-    let reach = |error: &reqwest::Error| match error.is_timeout() && limits.time().is_zero() {
-        true => Error::TooSlow(url.to_owned()),
-        false => Error::Reach { url: url.to_owned(), why: causes(error) },
-    };
-    let mut request = client(url, credentials)?.get(&source.url);
-    let authorization = credentials.authorization();
-    if let Some(authorization) = &authorization {
-        request = request.header(header::AUTHORIZATION, authorization);
-    }
-    let mut response = request.send().await.map_err(|error| reach(&error))?;
-    if !response.status().is_success() {
-        return Err(refusal(url, response.status(), authorization.is_some()));
-    }
+    let failed = |error: reqwest::Error| client::failure(url, &error, limits);
+    let (request, with_credentials) = client.request(Method::GET, from)?;
+    let mut response = request.send().await.map_err(failed)?;
+    client.accept(&response, with_credentials)?;
     let mut hash = Sha256::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| reach(&error))? {
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
         limits.take(url, chunk.len()).map_err(|_| Error::TooLarge(url.to_owned()))?;
         hash.update(&chunk);
         file.write_all(&chunk)?;

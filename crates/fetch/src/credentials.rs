@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::ByteString;
 
+/// The user name of a token without one. GitHub documents it; GitLab, Gitea and Azure DevOps take any name that is not
+/// empty. Bitbucket needs `x-token-auth`, which the Secret can set.
+const TOKEN_USER: &str = "x-access-token";
+
 /// Credentials and trust anchors of a source. Their values are never printed.
 #[derive(Clone, Default)]
 pub struct Credentials {
@@ -12,6 +16,7 @@ pub struct Credentials {
     pub username: Option<String>,
     /// The password, or the passphrase of `identity`.
     pub password: Option<String>,
+    /// An access token: the password for git servers, and a bearer token for servers of archives.
     pub token: Option<String>,
     /// A private ssh key.
     pub identity: Option<String>,
@@ -45,14 +50,24 @@ impl Credentials {
         }
     }
 
-    /// The value of the `Authorization` header.
-    pub(crate) fn authorization(&self) -> Option<String> {
+    /// The `Authorization` header for a git server: a password or a token, both as git itself sends them.
+    pub(crate) fn for_git(&self) -> Option<String> {
+        let secret = self.token.as_deref().or(self.password.as_deref())?;
+        let anybody = if self.token.is_some() { TOKEN_USER } else { "" };
+        Some(basic(self.username.as_deref().unwrap_or(anybody), secret))
+    }
+
+    /// The `Authorization` header for a server of archives.
+    pub(crate) fn for_archives(&self) -> Option<String> {
         if let Some(token) = &self.token {
             return Some(format!("Bearer {token}"));
         }
-        let (name, password) = (self.username.as_deref(), self.password.as_deref()?);
-        Some(format!("Basic {}", BASE64_STANDARD.encode(format!("{}:{password}", name.unwrap_or_default()))))
+        Some(basic(self.username.as_deref().unwrap_or_default(), self.password.as_deref()?))
     }
+}
+
+fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
 }
 
 /// A URL without a password, for messages.
@@ -89,12 +104,17 @@ mod tests {
     fn a_token_comes_before_a_password() {
         let of = |pairs: &[(&str, &str)]| {
             let data = pairs.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec())));
-            Credentials::read(&data.collect()).authorization()
+            let credentials = Credentials::read(&data.collect());
+            (credentials.for_git(), credentials.for_archives())
         };
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[("username", "me")]), None);
-        assert_eq!(of(&[("username", "me"), ("password", "pw\n")]).as_deref(), Some("Basic bWU6cHc="));
-        assert_eq!(of(&[("token", "t"), ("password", "pw")]).as_deref(), Some("Bearer t"));
+        let both = |header: &str| (Some(header.to_owned()), Some(header.to_owned()));
+        assert_eq!(of(&[]), (None, None));
+        assert_eq!(of(&[("username", "me")]), (None, None));
+        assert_eq!(of(&[("username", "me"), ("password", "pw\n")]), both("Basic bWU6cHc="));
+        let bearer = Some("Bearer t".to_owned());
+        let of_git = |user: &str| Some(basic(user, "t"));
+        assert_eq!(of(&[("token", "t"), ("password", "pw")]), (of_git("x-access-token"), bearer.clone()));
+        assert_eq!(of(&[("token", "t"), ("username", "oauth2")]), (of_git("oauth2"), bearer));
         let all = Credentials { password: Some("hunter2".to_owned()), ..Credentials::default() };
         assert!(!format!("{all:?}").contains("hunter2"));
     }

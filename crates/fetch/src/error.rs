@@ -4,6 +4,8 @@ use std::io;
 
 use knoll_bundle::PackError;
 
+use crate::Refusal;
+
 /// Why a source cannot be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -14,6 +16,9 @@ pub enum Error {
         "`{0}` is a local file, which this operator does not read; use https:// or ssh://, or start the operator with --local-sources"
     )]
     Local(String),
+    /// The operator does not connect to this address.
+    #[error("cannot fetch `{url}`: {refusal}")]
+    Forbidden { url: String, refusal: Refusal },
     /// The Secret is incomplete or invalid.
     #[error("cannot use the credentials for `{url}`: {why}")]
     Credentials { url: String, why: String },
@@ -27,15 +32,18 @@ pub enum Error {
     /// The path does not exist, or contains no module.
     #[error("no `*.tf`, `*.tofu` or `*.tf.json` file found in `{path}` of {of}; correct the source's `path`")]
     NoModule { path: String, of: String },
-    /// The archive has another sha256.
+    /// The archive has another sha256. The message does not say which: whoever may read it may not be allowed to read
+    /// the archive.
     #[error(
-        "the archive `{url}` has the sha256 {found}, not {wanted}; correct the source's `sha256`, or find out why the archive changed"
+        "the archive `{url}` does not have the sha256 {wanted}; correct the source's `sha256`, or find out why the archive changed"
     )]
-    Digest { url: String, wanted: String, found: String },
+    Digest { url: String, wanted: String },
     #[error("cannot unpack the archive `{url}`: {why}")]
     Archive { url: String, why: String },
     #[error("`{0}` is larger than {limit} MiB; keep modules in a separate repository or archive", limit = crate::limits::LARGEST >> 20)]
     TooLarge(String),
+    #[error("`{0}` has more than {limit} files; keep modules in a separate repository or archive", limit = crate::limits::MOST_FILES)]
+    TooMany(String),
     #[error("fetching `{0}` exceeded {limit} seconds; is the server overloaded, or behind a firewall?", limit = crate::limits::LONGEST.as_secs())]
     TooSlow(String),
     #[error(transparent)]

@@ -7,15 +7,21 @@ mod remote;
 mod ssh;
 mod submodules;
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use gix::{ObjectId, protocol::handshake::Ref};
 use knoll_api::source::{GitRef, GitSource};
 use knoll_bundle::{Bundle, pack_at};
 
 use crate::{Credentials, Error, Settings, limits::Limits, module};
-pub(crate) use http::{causes, client, refusal};
 use remote::Remote;
+
+/// Bundling holds all files of a module in memory, and their archive. One at a time keeps that within the operator's
+/// memory, however many sources are fetched.
+static BUNDLING: Mutex<()> = Mutex::new(());
 
 /// The commit that a branch, a tag or a hash resolves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +35,7 @@ pub struct Commit {
 ///
 /// # Errors
 /// If the server cannot be reached, or has no such branch or tag.
-pub async fn newest(source: &GitSource, credentials: &Credentials, settings: Settings) -> Result<Commit, Error> {
+pub async fn newest(source: &GitSource, credentials: &Credentials, settings: &Settings) -> Result<Commit, Error> {
     let remote = Remote::new(&source.url, credentials, settings, Arc::new(Limits::default()))?;
     let reference = source.reference.clone().unwrap_or_default();
     if let Some(hash) = &reference.commit {
@@ -46,7 +52,7 @@ pub async fn git(
     source: &GitSource,
     commit: &Commit,
     credentials: &Credentials,
-    settings: Settings,
+    settings: &Settings,
 ) -> Result<Bundle, Error> {
     let remote = Remote::new(&source.url, credentials, settings, Arc::new(Limits::default()))?;
     let (commit, source) = (commit.clone(), source.clone());
@@ -63,14 +69,15 @@ pub async fn git(
 /// Bundles the module at `path` of a fetched directory.
 pub(crate) fn bundle(folder: &Path, path: &str, of: &str) -> Result<Bundle, Error> {
     let path = path.trim_matches('/');
-    let at = folder.join(path);
+    let _alone = BUNDLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = folder.canonicalize()?;
     // A symlink in the repository must not lead out of it.
-    let real = at.canonicalize().ok().filter(|real| folder.canonicalize().is_ok_and(|folder| real.starts_with(folder)));
-    let at = real.filter(|at| module::has_configuration(at)).ok_or_else(|| Error::NoModule {
+    let real = folder.join(path).canonicalize().ok().filter(|real| real.starts_with(&folder));
+    let at = real.filter(|at| module::has_configuration(at, Some(&folder))).ok_or_else(|| Error::NoModule {
         path: if path.is_empty() { ".".to_owned() } else { path.to_owned() },
         of: of.to_owned(),
     })?;
-    let module = module::collect(&at, Some(folder), &[])?;
+    let module = module::collect(&at, Some(&folder), &[])?;
     Ok(pack_at(&module.files, &module.path)?)
 }
 

@@ -1,10 +1,13 @@
 //! Fetches the files of a module from a git repository or an archive.
 //!
-//! *Guarantees.* Every fetch has a deadline and a byte limit. A server is trusted only with a valid certificate, a
-//! known host key or a matching digest. Credentials are sent only to the host they are for, and appear in no message. A
-//! bundle contains only files that were fetched.
+//! *Guarantees.* Every fetch has a deadline and a byte limit. A connection is made only to an address that
+//! [`judge`] allows. A server is trusted only with a valid certificate, a known host key or a matching digest.
+//! Credentials are sent only to the host they are for, and appear in no message, nor does anything that a server
+//! answered. A bundle contains only files that were fetched.
 
+mod address;
 mod archive;
+mod client;
 mod credentials;
 mod error;
 mod git;
@@ -12,6 +15,7 @@ mod limits;
 pub mod module;
 mod settings;
 
+pub use address::{Addresses, IpNet, Refusal, judge, parse_range};
 pub use archive::archive;
 pub use credentials::Credentials;
 pub use error::Error;

@@ -1,8 +1,14 @@
-//! What may be fetched.
+//! What fetches may do.
 
-/// What fetches may do.
-#[derive(Clone, Copy, Debug, Default)]
+use crate::address::Addresses;
+
+/// What an administrator allows fetches to do. The default is safe for an operator with many users.
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Whether `file://` is read: only where whoever writes a source may read the operator's files anyway.
     pub local: bool,
+    /// The addresses that may be connected to.
+    pub addresses: Addresses,
+    /// Whether credentials are sent over `http://` to addresses other than loopback.
+    pub plain_http_credentials: bool,
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use knoll_api::source::{GitRef, GitSource};
 use knoll_bundle::{Bundle, unpack};
 use knoll_e2e::git::{HttpServer, PASSWORD, Repositories, Sshd, USER};
-use knoll_fetch::{Credentials, Error, Settings};
+use knoll_fetch::{Addresses, Credentials, Error, Settings};
 
 const MAIN: &str = "module \"shared\" { source = \"../shared\" }\n";
 
@@ -27,8 +27,21 @@ fn branch(name: &str) -> Option<GitRef> {
     Some(GitRef { branch: Some(name.to_owned()), ..GitRef::default() })
 }
 
+/// Settings that open the addresses of the test servers.
+fn opened() -> Settings {
+    let loopback = ["127.0.0.1", "::1"].map(|address| knoll_fetch::parse_range(address).unwrap());
+    Settings { addresses: Addresses::new(&loopback), ..Settings::default() }
+}
+
 async fn fetch(source: &GitSource, credentials: &Credentials) -> Result<(String, Bundle), Error> {
-    let settings = Settings::default();
+    fetch_with(source, credentials, &opened()).await
+}
+
+async fn fetch_with(
+    source: &GitSource,
+    credentials: &Credentials,
+    settings: &Settings,
+) -> Result<(String, Bundle), Error> {
     let commit = knoll_fetch::newest(source, credentials, settings).await?;
     Ok((commit.hash.clone(), knoll_fetch::git(source, &commit, credentials, settings).await?))
 }
@@ -189,6 +202,65 @@ async fn ssh_with_a_key_and_known_hosts() {
 }
 
 #[tokio::test]
+async fn a_token_is_sent_as_a_git_server_takes_it() {
+    setup();
+    let (repositories, [_, second]) = repository();
+    let server = HttpServer::start(&repositories).await;
+    let token =
+        Credentials { username: Some(USER.to_owned()), token: Some(PASSWORD.to_owned()), ..Credentials::default() };
+    let of = source(server.url("infra.git"), None, "net");
+    assert_eq!(fetch(&of, &token).await.unwrap().0, second);
+}
+
+#[tokio::test]
+async fn a_link_to_a_file_of_the_machine_is_not_read() {
+    setup();
+    let (repositories, _) = repository();
+    let work = repositories.work("infra.git");
+    // It has no size, and gigabytes of content.
+    for name in ["net/x.tf", "net/.terraformignore", "only/x.tf"] {
+        std::fs::create_dir_all(work.join(name).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/proc/self/pagemap", work.join(name)).unwrap();
+    }
+    repositories.commit_all("infra.git");
+    let server = HttpServer::start(&repositories).await;
+    let (_, bundle) = fetch(&source(server.url("infra.git"), None, "net"), &with_password()).await.unwrap();
+    assert_eq!(names(&bundle), [".knoll-module", "net/main.tf", "net/more.tf", "shared/main.tf"]);
+    let said = fetch(&source(server.url("infra.git"), None, "only"), &with_password()).await.unwrap_err().to_string();
+    assert!(said.contains("file found in `only`"), "{said}");
+}
+
+#[tokio::test]
+async fn a_small_repository_that_unpacks_to_much_is_refused() {
+    setup();
+    let (repositories, _) = repository();
+    let work = repositories.work("infra.git");
+    let server = HttpServer::start(&repositories).await;
+    // Ten trees of ten trees, seven deep: a few kilobytes that stand for ten million files.
+    let script = r#"
+        set -e
+        blob=$(printf '' | git hash-object -w --stdin)
+        tree=$(printf '100644 blob %s\tmain.tf\n' "$blob" | git mktree)
+        for level in 1 2 3 4 5 6 7; do
+            tree=$(for name in 0 1 2 3 4 5 6 7 8 9; do printf '040000 tree %s\td%s\n' "$tree" "$name"; done | git mktree)
+        done
+        commit=$(git -c user.name=a -c user.email=a@example.com commit-tree "$tree" -m many)
+        git push --quiet origin "$commit:refs/heads/many"
+        head -c 70000000 /dev/zero > large.tf
+        git checkout --quiet -b large
+        git add large.tf
+        git -c user.name=a -c user.email=a@example.com commit --quiet -m large
+        git push --quiet origin large
+    "#;
+    let made = std::process::Command::new("sh").args(["-c", script]).current_dir(&work).status().unwrap();
+    assert!(made.success());
+    let said = fetch(&source(server.url("infra.git"), branch("many"), ""), &with_password()).await;
+    assert!(matches!(said, Err(Error::TooMany(_))), "{said:?}");
+    let said = fetch(&source(server.url("infra.git"), branch("large"), ""), &with_password()).await;
+    assert!(matches!(said, Err(Error::Refused { .. })), "{said:?}");
+}
+
+#[tokio::test]
 async fn submodules_come_along_when_they_are_asked_for() {
     setup();
     let (repositories, _) = repository();
@@ -224,9 +296,9 @@ async fn links_that_lead_out_and_local_repositories_stay_where_they_are() {
     let local = source(format!("file://{}", repositories.root().join("infra.git").display()), branch("main"), "net");
     let said = fetch(&local, &Credentials::default()).await.unwrap_err().to_string();
     assert!(said.contains("--local-sources"), "{said}");
-    let settings = Settings { local: true };
-    let commit = knoll_fetch::newest(&local, &Credentials::default(), settings).await.unwrap();
+    let settings = Settings { local: true, ..Settings::default() };
+    let commit = knoll_fetch::newest(&local, &Credentials::default(), &settings).await.unwrap();
     assert_eq!(commit.hash, newest);
-    let again = knoll_fetch::git(&local, &commit, &Credentials::default(), settings).await.unwrap();
+    let again = knoll_fetch::git(&local, &commit, &Credentials::default(), &settings).await.unwrap();
     assert_eq!(again.digest, bundle.digest);
 }

@@ -36,7 +36,7 @@ pub use bundles::{BundleError, Bundles};
 pub use error::Error;
 pub use journals::Journals;
 pub use knoll_bundle::Bundle;
-pub use knoll_fetch::Settings as FetchSettings;
+pub use knoll_fetch::{Addresses, IpNet, Settings as FetchSettings, parse_range};
 pub use logs::{LogError, LogRange, LogWriter, Logs};
 pub use messages::message_of;
 pub use plans::{Plans, Uploads};

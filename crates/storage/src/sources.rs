@@ -91,7 +91,7 @@ impl Sources {
         source: &Source,
         earlier: Option<Earlier<'_>>,
     ) -> Result<Origin, SourceError> {
-        let settings = self.settings;
+        let settings = &self.settings;
         let (bundle, revision) = match source.kind() {
             Some(SourceKind::Inline(files)) => (pack_texts(files)?, None),
             Some(SourceKind::ConfigMap(source)) => (pack(&self.config_map(namespace, source).await?)?, None),

@@ -61,7 +61,7 @@ pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, out
 
 /// Packs the module of the current directory. Some commands need none.
 fn bundle(session: &Session, words: &str, spec: &RunSpec) -> Result<Option<Bundle>> {
-    if !module::has_configuration(&session.folder) {
+    if !module::has_configuration(&session.folder, None) {
         if spec.operation == Operation::Command {
             return Ok(None);
         }

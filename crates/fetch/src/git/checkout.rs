@@ -18,7 +18,7 @@ use gix::{
 };
 
 use super::{remote::Remote, submodules};
-use crate::Error;
+use crate::{Error, limits::LARGEST_OBJECT};
 
 /// The maximum nesting depth of directories.
 const DEEPEST: usize = 64;
@@ -27,9 +27,7 @@ const DEEPEST: usize = 64;
 pub(super) fn into(remote: &Remote, object: ObjectId, with_submodules: bool, folder: &Path) -> Result<(), Error> {
     let home = tempfile::tempdir()?;
     let repository = match remote.folder() {
-        Some(folder) => {
-            gix::open_opts(folder, gix::open::Options::isolated()).map_err(|error| remote.failed(&error))?
-        }
+        Some(folder) => gix::open_opts(folder, options()).map_err(|error| remote.failed(&error))?,
         None => fetch(remote, object, home.path())?,
     };
     let mut found = Deferred { links: Vec::new(), submodules: Vec::new() };
@@ -44,6 +42,11 @@ pub(super) fn into(remote: &Remote, object: ObjectId, with_submodules: bool, fol
         symlink(target, path)?;
     }
     Ok(())
+}
+
+/// Options without the configuration of the machine. An object is not unpacked if it is too large.
+fn options() -> gix::open::Options {
+    gix::open::Options::isolated().config_overrides([format!("gitoxide.objects.allocLimit={LARGEST_OBJECT}")])
 }
 
 /// The tree of a commit, or of the commit that a tag points to.
@@ -68,8 +71,8 @@ fn fetch(remote: &Remote, object: ObjectId, home: &Path) -> Result<Repository, E
 
 fn receive(remote: &Remote, specs: &[String], shallow: bool, folder: &Path) -> Result<Repository, Error> {
     let failed = |error: gix::Error| remote.failed(&error);
-    let options = gix::open::Options::isolated();
-    let repository = gix::ThreadSafeRepository::init_opts(folder, gix::create::Kind::Bare, Default::default(), options)
+    let kind = gix::create::Kind::Bare;
+    let repository = gix::ThreadSafeRepository::init_opts(folder, kind, Default::default(), options())
         .map_err(failed)?
         .to_thread_local();
     let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
@@ -120,13 +123,18 @@ fn write(
         if name.is_empty() || name.contains(['/', '\0']) || name == "." || name == ".." || is_git(&name) {
             return Err(odd(&below.join(&name).display().to_string()));
         }
+        remote.limits.take_file(&remote.shown).map_err(|_| Error::TooMany(remote.shown.clone()))?;
         let (path, id) = (here.join(&name), entry.object_id());
         match entry.mode().kind() {
             EntryKind::Tree => write(remote, repository, id, folder, &below.join(&name), found)?,
             EntryKind::Commit => found.submodules.push((below.join(&name), id)),
             kind @ (EntryKind::Blob | EntryKind::BlobExecutable | EntryKind::Link) => {
+                // The size is known before the content is unpacked.
+                let size = repository.find_header(id).map_err(failed)?.size();
+                let size = usize::try_from(size).unwrap_or(usize::MAX);
+                let too_large = |_| Error::TooLarge(remote.shown.clone());
+                remote.limits.take(&remote.shown, size).map_err(too_large)?;
                 let blob = repository.find_object(id).map_err(failed)?;
-                remote.limits.take(&remote.shown, blob.data.len())?;
                 if kind == EntryKind::Link {
                     found.links.push((path, String::from_utf8_lossy(&blob.data).into_owned().into()));
                     continue;

@@ -7,92 +7,38 @@ use std::{
 
 use bytes::{Buf, Bytes};
 use gix_transport::client::blocking_io::http::{self, GetResponse, PostBodyDataKind, PostResponse};
-use reqwest::{Method, Response, StatusCode, header};
+use reqwest::{Method, Response};
 use tokio::runtime::Handle;
 
 use super::remote::Remote;
 use crate::{
-    Credentials, Error,
-    limits::{LONGEST, Limits},
+    Error,
+    client::{self, Client},
+    limits::Limits,
 };
-
-/// An HTTP client that trusts the certificate authority of the credentials.
-pub(crate) fn client(url: &str, credentials: &Credentials) -> Result<reqwest::Client, Error> {
-    let mut builder = reqwest::Client::builder()
-        .user_agent(concat!("git/knoll-", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(std::time::Duration::from_secs(15))
-        .timeout(LONGEST);
-    if let Some(ca) = &credentials.ca {
-        let wrong = |error: reqwest::Error| Error::Credentials {
-            url: url.to_owned(),
-            why: format!("`ca.crt` in the Secret is not a valid certificate: {error}"),
-        };
-        for certificate in reqwest::Certificate::from_pem_bundle(ca.as_bytes()).map_err(wrong)? {
-            builder = builder.add_root_certificate(certificate);
-        }
-    }
-    builder.build().map_err(|error| Error::Reach { url: url.to_owned(), why: causes(&error) })
-}
-
-/// The message of an error with those of its causes.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
-    let mut all = vec![error.to_string()];
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let text = cause.to_string();
-        if !all.iter().any(|known| known.contains(&text)) {
-            all.push(text);
-        }
-        next = cause.source();
-    }
-    all.join(": ")
-}
-
-/// The error for an unsuccessful response.
-pub(crate) fn refusal(url: &str, status: StatusCode, with_credentials: bool) -> Error {
-    let why = match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if with_credentials => {
-            format!("it rejected the credentials of the Secret ({status})")
-        }
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            format!(
-                "it requires credentials ({status}); store `username` and `password`, or `token`, in a Secret, and set `secretRef` to it"
-            )
-        }
-        StatusCode::NOT_FOUND => {
-            format!("nothing found at this URL ({status}), or the credentials do not allow to read it")
-        }
-        status => format!("it responded with {status}"),
-    };
-    Error::Refused { url: url.to_owned(), why }
-}
-
-/// Whether two URLs belong to the same server. Credentials are only sent to that server.
-fn same_server(one: &str, other: &str) -> bool {
-    let origin = |url: &str| reqwest::Url::parse(url).ok().map(|url| url.origin());
-    origin(one).is_some_and(|one| origin(other) == Some(one))
-}
 
 /// The HTTP transport for the git library.
 pub(super) struct Http {
-    client: reqwest::Client,
+    client: Client,
     handle: Handle,
     limits: Arc<Limits>,
-    url: String,
     shown: String,
-    authorization: Option<String>,
     moved: Option<String>,
 }
 
 impl Http {
     pub fn new(remote: &Remote) -> Result<Self, Error> {
         Ok(Self {
-            client: client(&remote.shown, &remote.credentials)?,
+            client: Client::new(
+                &remote.url.to_bstring().to_string(),
+                &remote.shown,
+                &remote.credentials,
+                remote.credentials.for_git(),
+                &remote.settings,
+            )?,
             handle: Handle::current(),
             limits: remote.limits.clone(),
-            url: remote.url.to_bstring().to_string(),
             shown: remote.shown.clone(),
-            authorization: remote.credentials.authorization(),
             moved: None,
         })
     }
@@ -102,8 +48,10 @@ impl Http {
         method: Method,
         url: &str,
         headers: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> Arc<Mutex<Exchange>> {
-        let mut request = self.client.request(method, url).timeout(self.limits.time());
+    ) -> Result<Arc<Mutex<Exchange>>, gix::Error> {
+        let failed = |error: Error| gix::Error::from_error(self.limits.fail(error));
+        let (request, with_credentials) = self.client.request(method, url).map_err(failed)?;
+        let mut request = request.timeout(self.limits.time());
         for line in headers {
             if let Some((name, value)) = line.as_ref().split_once(':')
                 && !name.eq_ignore_ascii_case("user-agent")
@@ -111,19 +59,16 @@ impl Http {
                 request = request.header(name.trim(), value.trim());
             }
         }
-        let authorization = self.authorization.as_ref().filter(|_| same_server(url, &self.url));
-        if let Some(authorization) = authorization {
-            request = request.header(header::AUTHORIZATION, authorization);
-        }
-        Arc::new(Mutex::new(Exchange {
+        Ok(Arc::new(Mutex::new(Exchange {
+            client: self.client.clone(),
             handle: self.handle.clone(),
             limits: self.limits.clone(),
             shown: self.shown.clone(),
-            with_credentials: authorization.is_some(),
+            with_credentials,
             body: Vec::new(),
             stage: Stage::Open(request),
             headers: Bytes::new(),
-        }))
+        })))
     }
 }
 
@@ -138,7 +83,7 @@ impl http::Http for Http {
         base_url: &str,
         headers: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<GetResponse<Headers, Body>, gix::Error> {
-        let exchange = self.exchange(Method::GET, url, headers);
+        let exchange = self.exchange(Method::GET, url, headers)?;
         let answered = lock(&exchange).send().map_err(gix::Error::from_error)?;
         // After a redirect, the following requests go to the new base URL.
         if let Some(tail) = url.strip_prefix(base_url)
@@ -157,7 +102,7 @@ impl http::Http for Http {
         headers: impl IntoIterator<Item = impl AsRef<str>>,
         _body: PostBodyDataKind,
     ) -> Result<PostResponse<Headers, Body, PostBody>, gix::Error> {
-        let exchange = self.exchange(Method::POST, url, headers);
+        let exchange = self.exchange(Method::POST, url, headers)?;
         Ok(PostResponse {
             post_body: PostBody(exchange.clone()),
             headers: Headers { exchange: exchange.clone(), text: None },
@@ -177,6 +122,7 @@ impl http::Http for Http {
 /// One request and its response. The request is sent when the response is first read, because then its body is
 /// complete.
 struct Exchange {
+    client: Client,
     handle: Handle,
     limits: Arc<Limits>,
     shown: String,
@@ -208,9 +154,7 @@ impl Exchange {
         };
         let body = std::mem::take(&mut self.body);
         let response = self.handle.block_on(request.body(body).send()).map_err(|error| self.unreachable(&error))?;
-        if !response.status().is_success() {
-            return Err(self.limits.fail(refusal(&self.shown, response.status(), self.with_credentials)));
-        }
+        self.client.accept(&response, self.with_credentials).map_err(|error| self.limits.fail(error))?;
         let answered = response.url().to_string();
         let mut text = Vec::new();
         for (name, value) in response.headers() {
@@ -234,9 +178,7 @@ impl Exchange {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> io::Error {
-        let url = self.shown.clone();
-        let late = error.is_timeout() && self.limits.time().is_zero();
-        self.limits.fail(if late { Error::TooSlow(url) } else { Error::Reach { url, why: causes(error) } })
+        self.limits.fail(client::failure(&self.shown, error, &self.limits))
     }
 }
 

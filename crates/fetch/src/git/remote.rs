@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read},
-    net::{TcpStream, ToSocketAddrs},
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
     path::PathBuf,
     sync::Arc,
 };
@@ -27,6 +27,9 @@ use crate::{Credentials, Error, Settings, credentials::shown, limits::Limits};
 /// The port of the git protocol.
 const DAEMON: u16 = 9418;
 
+/// The longest message of the git library in a condition: enough for its first sentence.
+const LONGEST_REASON: usize = 300;
+
 /// A remote repository, and the credentials for it.
 #[derive(Clone)]
 pub(super) struct Remote {
@@ -41,7 +44,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    pub fn new(url: &str, credentials: &Credentials, settings: Settings, limits: Arc<Limits>) -> Result<Self, Error> {
+    pub fn new(url: &str, credentials: &Credentials, settings: &Settings, limits: Arc<Limits>) -> Result<Self, Error> {
         let address = |why: String| Error::Address { url: shown(url), why };
         let parsed = gix::url::parse(url).map_err(|error| address(error.to_string()))?;
         if parsed.password().is_some() {
@@ -50,7 +53,8 @@ impl Remote {
         if parsed.scheme == Scheme::File && !settings.local {
             return Err(Error::Local(shown(url)));
         }
-        Ok(Self { url: parsed, shown: shown(url), credentials: credentials.clone(), settings, limits, depth: 0 })
+        let (credentials, settings) = (credentials.clone(), settings.clone());
+        Ok(Self { url: parsed, shown: shown(url), credentials, settings, limits, depth: 0 })
     }
 
     /// The path of a `file://` repository.
@@ -121,7 +125,7 @@ impl Remote {
     fn dial(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
         let reach = |error: io::Error| Error::Reach { url: self.shown.clone(), why: error.to_string() };
         let mut last = io::Error::other("the host has no address");
-        for address in (host, port).to_socket_addrs().map_err(reach)? {
+        for address in self.open((bare(host), port).to_socket_addrs().map_err(reach)?)? {
             match TcpStream::connect_timeout(&address, self.limits.time()) {
                 Ok(stream) => {
                     stream.set_read_timeout(Some(self.limits.time()))?;
@@ -134,14 +138,27 @@ impl Remote {
         Err(reach(last))
     }
 
+    /// The addresses of a DNS answer that may be connected to.
+    pub fn open(&self, found: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, Error> {
+        let forbidden = |refusal| Error::Forbidden { url: self.shown.clone(), refusal };
+        self.settings.addresses.open_among(found).map_err(forbidden)
+    }
+
     /// Converts an error of the library to the underlying error, if there is one.
     pub fn failed(&self, error: &impl std::fmt::Display) -> Error {
         let url = self.shown.clone();
         if self.limits.time().is_zero() {
             return Error::TooSlow(url);
         }
-        self.limits.trouble(|| Error::Refused { url, why: error.to_string() })
+        // The library's message may quote the server.
+        let why = || error.to_string().chars().take(LONGEST_REASON).collect();
+        self.limits.trouble(|| Error::Refused { url, why: why() })
     }
+}
+
+/// A host without the brackets of an IPv6 address.
+pub(super) fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// Counts the bytes that are read towards the limit.

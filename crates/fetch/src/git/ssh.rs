@@ -13,7 +13,7 @@ use russh::{
 };
 use tokio::{runtime::Handle, sync::mpsc};
 
-use super::remote::Remote;
+use super::remote::{Remote, bare};
 use crate::{Error, limits::Limits};
 
 /// How many bytes of the server's standard error are kept for a message.
@@ -72,6 +72,9 @@ async fn start(remote: &Remote) -> Result<Opened, Error> {
     if path.starts_with('-') || path.contains(['\'', '\n', '\0']) {
         return Err(address("a path must not begin with `-`, and not contain quotes or line breaks"));
     }
+    // The connection is made to these addresses; the name is not resolved again.
+    let found = tokio::net::lookup_host((bare(&host), port)).await.map_err(|error| reach(error.into()))?;
+    let open = remote.open(found)?;
     let credentials = &remote.credentials;
     let name = remote.url.user().or(credentials.username.as_deref()).unwrap_or("git").to_owned();
     let identity = credentials.identity.as_deref().ok_or_else(|| {
@@ -104,7 +107,7 @@ async fn start(remote: &Remote) -> Result<Opened, Error> {
     }
     let denied = Arc::new(Mutex::new(false));
     let server = Server { known, denied: denied.clone() };
-    let session = client::connect(Arc::new(config), (host.as_str(), port), server).await;
+    let session = client::connect(Arc::new(config), &open[..], server).await;
     let mut session = session.map_err(|error| {
         if *denied.lock().unwrap_or_else(PoisonError::into_inner) {
             return missing(format!("the server's host key does not match `known_hosts` in the Secret for `{host}`; find out why before you change it ({error})"));

@@ -45,8 +45,9 @@ impl Remote {
     /// The remote of a submodule. Passwords are kept only for the same server. An ssh key is kept, because it reveals
     /// nothing to another server.
     fn within(&self, url: &str) -> Result<Self, Error> {
-        let other = Remote::new(url, &self.credentials, self.settings, self.limits.clone())?;
-        let same = other.url.host() == self.url.host() && other.url.scheme == self.url.scheme;
+        let other = Remote::new(url, &self.credentials, &self.settings, self.limits.clone())?;
+        let server = |of: &Remote| (of.url.scheme.clone(), of.url.host().map(str::to_owned), of.url.port_or_default());
+        let same = server(&other) == server(self);
         if same || other.url.scheme == gix::url::Scheme::Ssh {
             return Ok(other);
         }

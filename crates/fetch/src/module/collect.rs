@@ -5,6 +5,7 @@
 //! symlink leads outside.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -17,8 +18,10 @@ type Result<T> = std::result::Result<T, ModuleError>;
 
 /// The file with exclusion rules, in `.gitignore` syntax.
 const IGNORE_FILE: &str = ".terraformignore";
-/// A larger directory is not a module; the user is probably in the wrong one.
-const MAX_BYTES: u64 = 512 << 20;
+/// Rules are compiled in memory; those of the largest repositories have a few hundred lines.
+const LARGEST_IGNORE_FILE: u64 = 1 << 20;
+/// A larger directory is not a module; the user is probably in the wrong one. The operator holds all files in memory.
+const MAX_BYTES: u64 = 128 << 20;
 
 /// The files of a module, ready to be packed.
 #[derive(Debug)]
@@ -50,7 +53,7 @@ pub fn collect(folder: &Path, within: Option<&Path>, extra: &[PathBuf]) -> Resul
     let base = common(folders.iter().map(PathBuf::as_path).chain(named.iter().filter_map(|path| path.parent())));
     let mut walk = Walk { base: &base, files: Files::new(), links: Vec::new(), size: 0 };
     for folder in &folders {
-        walk.folder(folder, &rules(folder)?)?;
+        walk.folder(folder, &rules(folder, within.as_deref())?)?;
     }
     for path in &named {
         walk.file(path)?;
@@ -81,21 +84,17 @@ fn common<'a>(paths: impl Iterator<Item = &'a Path>) -> PathBuf {
         .unwrap_or_default()
 }
 
-fn rules(folder: &Path) -> Result<Gitignore> {
+fn rules(folder: &Path, within: Option<&Path>) -> Result<Gitignore> {
     let mut builder = GitignoreBuilder::new(folder);
     let path = folder.join(IGNORE_FILE);
-    let refused = |error: ignore::Error| {
-        // The library's error repeats the name of the file.
-        let text = error.to_string();
-        let why = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
-        ModuleError::Ignore { path: path.clone(), why }
-    };
-    if path.is_file()
-        && let Some(error) = builder.add(&path)
-    {
-        return Err(refused(error));
+    let refused = |why: String| ModuleError::Ignore { path: path.clone(), why };
+    if let Some(file) = references::regular(&path, within) {
+        let text = references::read_bounded(&file, LARGEST_IGNORE_FILE).map_err(ModuleError::read(&path))?;
+        for line in String::from_utf8_lossy(&text).lines() {
+            builder.add_line(None, line).map_err(|error| refused(error.to_string()))?;
+        }
     }
-    builder.build().map_err(refused)
+    builder.build().map_err(|error| refused(error.to_string()))
 }
 
 /// Whether a file is always excluded.
@@ -136,11 +135,12 @@ impl Walk<'_> {
 
     fn file(&mut self, path: &Path) -> Result<()> {
         let metadata = path.metadata().map_err(ModuleError::read(path))?;
-        self.size += metadata.len();
-        if self.size > MAX_BYTES {
-            return Err(ModuleError::TooLarge { folder: self.base.to_owned(), limit: MAX_BYTES >> 20 });
-        }
-        let content = std::fs::read(path).map_err(ModuleError::read(path))?;
+        let too_large = || ModuleError::TooLarge { folder: self.base.to_owned(), limit: MAX_BYTES >> 20 };
+        let content = references::read_bounded(path, MAX_BYTES - self.size).map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge => too_large(),
+            _ => ModuleError::read(path)(error),
+        })?;
+        self.size += content.len() as u64;
         let executable = metadata.permissions().mode() & 0o100 != 0;
         self.files.insert(relative(path, self.base), File::Plain { content, executable });
         Ok(())

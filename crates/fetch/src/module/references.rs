@@ -1,11 +1,15 @@
 //! Finds the local modules that a module refers to: `source = "./..."` or `"../..."` in its `module` blocks.
 
 use std::collections::BTreeSet;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use hcl_edit::structure::Body;
 use serde_json::Value;
+
+/// The largest configuration file that is searched for modules. Terraform itself reads a larger one.
+const LARGEST_FILE: u64 = 16 << 20;
 
 /// The directory `root` and those of all local modules that it refers to, directly or indirectly; if `within` is given,
 /// only those inside of it.
@@ -17,7 +21,8 @@ pub fn closure(root: &Path, within: Option<&Path>) -> BTreeSet<PathBuf> {
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
         if known.insert(folder.clone()) {
-            let local = sources(&folder).into_iter().filter_map(|source| folder.join(source).canonicalize().ok());
+            let sources = sources(&folder, within).into_iter();
+            let local = sources.filter_map(|source| folder.join(source).canonicalize().ok());
             let inside = |folder: &PathBuf| within.is_none_or(|within| folder.starts_with(within));
             open.extend(local.filter(|folder| folder.is_dir() && inside(folder)));
         }
@@ -25,16 +30,17 @@ pub fn closure(root: &Path, within: Option<&Path>) -> BTreeSet<PathBuf> {
     known
 }
 
-/// Whether a directory contains a terraform configuration.
+/// Whether a directory contains a terraform configuration; if `within` is given, one that lies inside of it.
 #[must_use]
-pub fn has_configuration(folder: &Path) -> bool {
-    files(folder).next().is_some()
+pub fn has_configuration(folder: &Path, within: Option<&Path>) -> bool {
+    files(folder).any(|path| regular(&path, within).is_some())
 }
 
-fn sources(folder: &Path) -> Vec<String> {
+fn sources(folder: &Path, within: Option<&Path>) -> Vec<String> {
     files(folder)
         .filter_map(|path| {
-            let text = std::fs::read_to_string(&path).ok()?;
+            let text = read_bounded(&regular(&path, within)?, LARGEST_FILE).ok()?;
+            let text = String::from_utf8(text).ok()?;
             Some(if path.extension().is_some_and(|ending| ending == "json") { in_json(&text) } else { in_hcl(&text) })
         })
         .flatten()
@@ -46,8 +52,26 @@ fn files(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let endings = [".tf", ".tf.json", ".tofu", ".tofu.json"];
     std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).filter(move |path| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        endings.iter().any(|ending| name.ends_with(ending)) && path.is_file()
+        endings.iter().any(|ending| name.ends_with(ending))
     })
+}
+
+/// The real path of a regular file, or nothing. If `within` is given, a symlink that leads out of it is not followed: a
+/// repository could have a link to `/proc/self/pagemap`.
+pub(super) fn regular(path: &Path, within: Option<&Path>) -> Option<PathBuf> {
+    let real = path.canonicalize().ok()?;
+    let inside = within.is_none_or(|within| real.starts_with(within));
+    (inside && real.symlink_metadata().is_ok_and(|metadata| metadata.is_file())).then_some(real)
+}
+
+/// The content of a file of at most `limit` bytes, whatever size its metadata states: files of `/proc` state none.
+pub(super) fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    std::fs::File::open(path)?.take(limit + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > limit {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {limit} bytes")));
+    }
+    Ok(content)
 }
 
 fn in_hcl(text: &str) -> Vec<String> {
