@@ -96,11 +96,26 @@ fn diagnose(place: &Place, kubeconfig: &str) {
     }
 }
 
+fn node_address(kubeconfig: &Path) -> anyhow::Result<String> {
+    let path = "jsonpath={.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
+    let mut kubectl = Command::new("kubectl");
+    let output = kubectl.arg("--kubeconfig").arg(kubeconfig).args(["get", "nodes", "--output", path]).output()?;
+    let address = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if address.is_empty() {
+        bail!("the node has no address: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(address)
+}
+
 /// Installs Knoll with these flags, or updates it.
 pub fn install(knoll: &Path, place: &Place, flags: &[&str]) -> anyhow::Result<()> {
     let kubeconfig = place.kubeconfig();
     phase("installing Knoll", || {
-        status(Command::new(knoll).arg("install").arg("--kubeconfig").arg(&kubeconfig).args(flags))?;
+        let mut install = Command::new(knoll);
+        install.arg("install").arg("--kubeconfig").arg(&kubeconfig).args(flags);
+        // The git servers of tests listen on the node's address, and speak plain http.
+        install.args(["--allow-source-cidr", &node_address(&kubeconfig)?, "--plain-http-credentials"]);
+        status(&mut install)?;
         // The node has an image of the terraform of this machine, in its version.
         let version = format!("KNOLL_TERRAFORM_VERSION={}", image::terraform_version()?);
         let mut kubectl = Command::new("kubectl");

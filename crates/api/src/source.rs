@@ -114,8 +114,8 @@ pub struct GitSource {
     /// Whether submodules are checked out too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub submodules: bool,
-    /// A Secret with credentials: for https `username` and `password`, or `token`, and `ca.crt` for a private
-    /// certificate authority; for ssh `identity` and `known_hosts`.
+    /// A Secret with credentials: for https `username` and `password`, or `token` (with `username` if the server needs a
+    /// certain one), and `ca.crt` for a private certificate authority; for ssh `identity` and `known_hosts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
 }

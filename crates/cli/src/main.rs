@@ -7,6 +7,7 @@ mod cluster;
 mod complete;
 mod connect;
 mod doctor;
+mod fetches;
 mod install;
 mod logs;
 mod man;

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+use crate::fetches::FetchArgs;
 use crate::install::version::Version;
 use crate::services;
 
@@ -81,6 +82,8 @@ pub struct OperatorArgs {
     /// Allow `file://` sources, which read the operator's own file system for any user who may create a Stack or a Run
     #[arg(long, env = "KNOLL_LOCAL_SOURCES")]
     local_sources: bool,
+    #[command(flatten)]
+    fetch: FetchArgs,
 }
 
 /// Runs until the process receives a termination signal.
@@ -136,11 +139,11 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
     let (url, names) = address(args, &client, &home).await?;
     let tls = Tls::shared(&client, &home, &names).await?;
     let namespace = args.namespace.as_deref();
-    let fetch = knoll_storage::FetchSettings { local: args.local_sources };
+    let fetch = args.fetch.settings(args.local_sources);
     let listen = args.hub_listen.unwrap_or_else(|| every_address(HUB_PORT));
     let observer = services::observer(&metrics);
     let storage = knoll_storage::Storage::new(client.clone());
-    let hub = Hub::start(storage, namespace, listen, tls, fetch, observer, stop.clone()).await?;
+    let hub = Hub::start(storage, namespace, listen, tls, fetch.clone(), observer, stop.clone()).await?;
     let metrics_listen = args.metrics_listen.unwrap_or_else(|| every_address(METRICS_PORT));
     let monitor = TcpListener::bind(metrics_listen).await.with_context(|| {
         format!(

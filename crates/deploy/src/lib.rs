@@ -24,6 +24,10 @@ pub struct Settings {
     pub replicas: i32,
     /// Whether the pods of Runs mount the runner as an image volume, which not every cluster supports.
     pub image_volumes: bool,
+    /// The ranges of addresses, besides public ones, that sources may be fetched from.
+    pub allow_source_cidrs: Vec<String>,
+    /// Whether credentials of sources are sent over `http://`.
+    pub plain_http_credentials: bool,
 }
 
 impl Default for Settings {
@@ -33,6 +37,8 @@ impl Default for Settings {
             image: concat!("knoll/knoll:", env!("CARGO_PKG_VERSION")).to_owned(),
             replicas: 1,
             image_volumes: false,
+            allow_source_cidrs: Vec::new(),
+            plain_http_credentials: false,
         }
     }
 }

@@ -140,7 +140,12 @@ fn container(settings: &Settings) -> Container {
     // Runs use the operator's own image, so that runner and hub have the same version.
     let value =
         |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None };
-    let image_volumes = settings.image_volumes.then(|| value("KNOLL_IMAGE_VOLUMES", "true"));
+    let ranges = settings.allow_source_cidrs.join(",");
+    let chosen = [
+        settings.image_volumes.then(|| value("KNOLL_IMAGE_VOLUMES", "true")),
+        (!ranges.is_empty()).then(|| value("KNOLL_ALLOW_SOURCE_CIDR", &ranges)),
+        settings.plain_http_credentials.then(|| value("KNOLL_PLAIN_HTTP_CREDENTIALS", "true")),
+    ];
     let env = [
         field("KNOLL_IDENTITY", "metadata.name"),
         field("KNOLL_LEASE_NAMESPACE", "metadata.namespace"),
@@ -167,7 +172,7 @@ fn container(settings: &Settings) -> Container {
         image: Some(settings.image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(vec!["knoll".to_owned(), "operator".to_owned()]),
-        env: Some(env.into_iter().chain(image_volumes).collect()),
+        env: Some(env.into_iter().chain(chosen.into_iter().flatten()).collect()),
         ports: Some(vec![port("hub", HUB_PORT), port("metrics", METRICS_PORT)]),
         liveness_probe: Some(probe("/healthz", 10)),
         readiness_probe: Some(probe("/readyz", 2)),

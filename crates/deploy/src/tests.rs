@@ -60,8 +60,14 @@ fn the_files_hold_what_an_installation_applies() {
 
 #[test]
 fn an_installation_is_where_and_what_it_was_asked_to_be() {
-    let settings =
-        Settings { namespace: "elsewhere".to_owned(), image: "mine:1".to_owned(), replicas: 3, image_volumes: true };
+    let settings = Settings {
+        namespace: "elsewhere".to_owned(),
+        image: "mine:1".to_owned(),
+        replicas: 3,
+        image_volumes: true,
+        allow_source_cidrs: vec!["10.1.0.0/16".to_owned(), "fd00::/8".to_owned()],
+        plain_http_credentials: true,
+    };
     let all = operator(&settings);
     for manifest in &all {
         assert!(manifest.namespace().is_none_or(|namespace| namespace == "elsewhere"), "{}", manifest.title());
@@ -77,4 +83,6 @@ fn an_installation_is_where_and_what_it_was_asked_to_be() {
     let named =
         |name: &str| container["env"].as_array()?.iter().find(|variable| variable["name"] == name)?["value"].as_str();
     assert_eq!((named("KNOLL_IMAGE"), named("KNOLL_IMAGE_VOLUMES")), (Some("mine:1"), Some("true")));
+    let fetches = (named("KNOLL_ALLOW_SOURCE_CIDR"), named("KNOLL_PLAIN_HTTP_CREDENTIALS"));
+    assert_eq!(fetches, (Some("10.1.0.0/16,fd00::/8"), Some("true")));
 }

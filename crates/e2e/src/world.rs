@@ -14,6 +14,10 @@ use crate::{CommandResult, Namespace};
 /// The namespace of the operator in a real cluster.
 const OPERATOR: [&str; 2] = ["--namespace", "knoll-system"];
 
+/// The only address besides public ones that sources are fetched from on the embedded cluster: that of the git servers of
+/// tests. On a real one it is that of the node, see `xtask/src/real.rs`.
+const GIT_SERVER: &str = "127.0.0.1/32";
+
 /// A cluster with Knoll, and the programs to use it.
 #[derive(Debug)]
 pub struct World {
@@ -202,7 +206,7 @@ fn up(knoll: &Path, data: &Path, port: &str) {
     let deadline = std::time::Instant::now() + crate::TIMEOUT;
     loop {
         let mut command = Command::new(knoll);
-        command.args(["up", "--detach", "--port", port, "--data-dir"]).arg(data);
+        command.args(["up", "--detach", "--port", port, "--allow-source-cidr", GIT_SERVER, "--data-dir"]).arg(data);
         let said = CommandResult::by(&mut command, "").ok();
         if said.starts_with("Started") {
             return;

@@ -18,6 +18,67 @@ fn word(word: &str) -> String {
     )
 }
 
+/// The address of this machine that the operator may fetch from.
+fn open_address(world: &World) -> String {
+    if world.is_real() {
+        let path = "jsonpath={.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
+        world.kubectl(&["get", "nodes", "-o", path]).ok()
+    } else {
+        "127.0.0.1".to_owned()
+    }
+}
+
+fn messages(stack: &Stack) -> String {
+    of(stack).conditions.iter().map(|condition| format!("{}\n", condition.message)).collect()
+}
+
+/// Once, the operator fetched it for every user, and the condition had the sha256 of what it found.
+#[tokio::test]
+async fn an_address_on_loopback_or_link_local_is_not_fetched_and_no_hash_is_told() {
+    let world = World::get();
+    let namespace = world.namespace().await;
+    let repositories = Repositories::new();
+    repositories.create("infra.git");
+    repositories.commit("infra.git", &[("main.tf", "")]);
+    let content = b"a secret of another tenant";
+    std::fs::write(repositories.root().join("secret"), content).unwrap();
+    let found: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+    let server = HttpServer::start(&repositories).await;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "git"}, "stringData": {"username": USER, "password": PASSWORD}});
+    let _ = namespace.kubectl_with(&secret.to_string(), &["apply", "-f", "-"]).ok();
+    let at = |host: &str, path: &str| format!("http://{host}:{}/{path}", server.port);
+    let archive =
+        |url: String| json!({"archive": {"url": url, "sha256": "0".repeat(64), "secretRef": {"name": "git"}}});
+    let git = |url: String| json!({"git": {"url": url, "secretRef": {"name": "git"}}});
+    // In a pod, loopback is the operator's own.
+    let refused = [
+        ("git-loopback", git(at("127.0.0.2", "infra.git")), "`127.0.0.2` is a loopback address"),
+        ("archive-loopback", archive(at("127.0.0.2", "secret")), "`127.0.0.2` is a loopback address"),
+        ("archive-other-form", archive(at("0x7f.2", "secret")), "`127.0.0.2` is a loopback address"),
+        ("git-metadata", json!({"git": {"url": "http://169.254.169.254/infra.git"}}), "a link-local address"),
+        (
+            "archive-metadata",
+            json!({"archive": {"url": "http://169.254.169.254/latest", "sha256": "0".repeat(64)}}),
+            "a link-local address",
+        ),
+    ];
+    let open = archive(at(&open_address(world), "secret"));
+    let stacks = refused.iter().map(|(name, source, _)| (*name, source)).chain([("archive-changed", &open)]);
+    for (name, source) in stacks {
+        let stack = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": name}, "spec": {"source": source}});
+        let _ = namespace.kubectl_with(&stack.to_string(), &["apply", "-f", "-"]).ok();
+    }
+    for (name, _, expect) in refused {
+        let says = |stack: &Stack| messages(stack).contains(expect) && messages(stack).contains("--allow-source-cidr");
+        let stack = namespace.until::<Stack>(name, "names the address and the setting", says).await;
+        assert!(!messages(&stack).contains(&found), "{}", messages(&stack));
+    }
+    let says = |stack: &Stack| messages(stack).contains("does not have the sha256 0000");
+    let stack = namespace.until::<Stack>("archive-changed", "has another sha256", says).await;
+    assert!(!messages(&stack).contains(&found), "{}", messages(&stack));
+    let _ = namespace.kubectl(&["delete", "stacks", "--all", "--timeout=120s"]).ok();
+}
+
 #[tokio::test]
 async fn a_stack_follows_a_branch_and_outlives_its_server() {
     let world = World::get();
@@ -30,12 +91,7 @@ async fn a_stack_follows_a_branch_and_outlives_its_server() {
     let sum: String =
         Sha256::digest(std::fs::read(&archive).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect();
     let server = HttpServer::start(&repositories).await;
-    let host = if world.is_real() {
-        let path = "jsonpath={.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
-        world.kubectl(&["get", "nodes", "-o", path]).ok()
-    } else {
-        "127.0.0.1".to_owned()
-    };
+    let host = open_address(world);
     let url = |name: &str| format!("http://{host}:{}/{name}", server.port);
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "git"}, "stringData": {"username": USER, "password": PASSWORD}});
     let git = json!({"url": url("infra.git"), "ref": {"branch": "main"}, "path": "net", "interval": "10s", "secretRef": {"name": "git"}});

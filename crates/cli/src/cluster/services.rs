@@ -25,18 +25,21 @@ const HUB: &str = "port";
 const METRICS: &str = "metricsPort";
 /// The tag of all images. The embedded node ignores images and runs the host's programs.
 const HOST: &str = "host";
-/// `file://` sources are allowed, because the user of the embedded cluster is the user of the machine.
-const FETCH: FetchSettings = FetchSettings { local: true };
 
 /// Starts the services on loopback. They stop when `stop` is cancelled.
-pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToken) -> Result<Services> {
+pub async fn start(
+    client: kube::Client,
+    folder: &Folder,
+    fetch: FetchSettings,
+    stop: CancellationToken,
+) -> Result<Services> {
     let metrics = Metrics::default();
     let client = counted(client, &metrics);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let known = maps.get_opt(PORTS).await.context("cannot read the ports of the last start")?;
     let known = known.and_then(|map| map.data).unwrap_or_default();
     let port = |key: &str| known.get(key).and_then(|port| port.parse().ok()).unwrap_or_default();
-    let hub = start_hub(&client, &metrics, port(HUB), &stop).await?;
+    let hub = start_hub(&client, &metrics, port(HUB), &fetch, &stop).await?;
     let monitor = listen(port(METRICS)).await.context("cannot serve metrics")?;
     let ports = [(HUB, hub.addr.port()), (METRICS, monitor.local_addr()?.port())];
     if ports.iter().any(|(key, now)| port(key) != *now) {
@@ -64,19 +67,24 @@ pub async fn start(client: kube::Client, folder: &Folder, stop: CancellationToke
     };
     // The lock on the data directory replaces leader election.
     let health = Health::default();
-    let settings = knoll_operator::Settings { namespace: None, platform, lease: None, metrics, health, fetch: FETCH };
+    let settings = knoll_operator::Settings { namespace: None, platform, lease: None, metrics, health, fetch };
     Ok(services::start(client, hub, monitor, settings, stop))
 }
 
 /// Starts the hub on its previous port, where the runners of the last start look for it.
-async fn start_hub(client: &kube::Client, metrics: &Metrics, port: u16, stop: &CancellationToken) -> Result<Running> {
+async fn start_hub(
+    client: &kube::Client,
+    metrics: &Metrics,
+    port: u16,
+    fetch: &FetchSettings,
+    stop: &CancellationToken,
+) -> Result<Running> {
     let names = ["127.0.0.1".to_owned()];
     let start = async |port| {
         let tls = Tls::shared(client, NAMESPACE, &names).await?;
         let observer = services::observer(metrics);
-        anyhow::Ok(
-            Hub::start(Storage::new(client.clone()), None, loopback(port), tls, FETCH, observer, stop.clone()).await?,
-        )
+        let (storage, fetch) = (Storage::new(client.clone()), fetch.clone());
+        anyhow::Ok(Hub::start(storage, None, loopback(port), tls, fetch, observer, stop.clone()).await?)
     };
     match start(port).await {
         Err(error) if port != 0 => {

@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use knoll_embedded::{Cluster, IN_PROCESS_USER, NODE, Options};
 use knoll_kube_node::{self as node, Node};
+use knoll_storage::{Addresses, FetchSettings, IpNet, parse_range};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -28,12 +29,27 @@ pub struct UpArgs {
     /// The port of the API server on 127.0.0.1 (0 chooses a free one)
     #[arg(long, env = "KNOLL_PORT", default_value_t = 7443, value_name = "PORT")]
     port: u16,
+    /// The ranges of addresses, besides public ones, that sources may be fetched from; repeatable
+    #[arg(long, env = "KNOLL_ALLOW_SOURCE_CIDR", value_name = "CIDR", value_delimiter = ',', value_parser = parse_range,
+        default_values_t = own_networks())]
+    allow_source_cidr: Vec<IpNet>,
+    /// Send the credentials of sources over `http://` too, where everybody on the way can read them
+    #[arg(long, env = "KNOLL_PLAIN_HTTP_CREDENTIALS")]
+    plain_http_credentials: bool,
     /// Run the cluster in the background
     #[arg(long, short, env = "KNOLL_DETACH")]
     detach: bool,
     /// Be the background process of `--detach`
     #[arg(long, hide = true)]
     background: bool,
+}
+
+/// Addresses that the user of a machine reaches without Knoll: its own and those of the networks it is in. Those of the
+/// link, where clouds have the credentials of machines, stay closed.
+const OWN_NETWORKS: [&str; 6] = ["127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
+
+fn own_networks() -> Vec<IpNet> {
+    OWN_NETWORKS.iter().filter_map(|range| parse_range(range).ok()).collect()
 }
 
 /// Starts the cluster, in the foreground or with `--detach` in the background.
@@ -82,9 +98,12 @@ fn detach(args: &UpArgs, folder: &Folder) -> Result<ExitCode> {
         .with_context(|| format!("cannot write `{}`", folder.log().display()))?;
     let start = log.metadata().map(|m| m.len()).unwrap_or_default();
     let program = std::env::current_exe().context("cannot find this executable")?;
+    let ranges: Vec<String> = args.allow_source_cidr.iter().map(ToString::to_string).collect();
     let mut child = Command::new(program)
         .args(["up", "--background", "--port", &args.port.to_string(), "--data-dir"])
         .arg(folder.path())
+        .args(["--allow-source-cidr", &ranges.join(",")])
+        .args(args.plain_http_credentials.then_some("--plain-http-credentials"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)
@@ -132,7 +151,7 @@ async fn serve(args: &UpArgs, folder: &Folder) -> Result<()> {
     let stop = CancellationToken::new();
     let node = Node::start(client.clone(), node_config(folder)?, stop.child_token()).await?;
     cluster.server.set_runtime(node.clone());
-    let services = super::services::start(client, folder, stop.clone()).await?;
+    let services = super::services::start(client, folder, fetches(args), stop.clone()).await?;
     cluster.write_kubeconfig(&folder.kubeconfig())?;
     if args.background {
         let mut out = std::io::stdout();
@@ -157,6 +176,12 @@ async fn serve(args: &UpArgs, folder: &Folder) -> Result<()> {
     node.stopped().await;
     cluster.stop().await;
     Ok(())
+}
+
+/// `file://` sources are allowed, because the user of the embedded cluster is the user of the machine.
+fn fetches(args: &UpArgs) -> FetchSettings {
+    let addresses = Addresses::new(&args.allow_source_cidr);
+    FetchSettings { local: true, addresses, plain_http_credentials: args.plain_http_credentials }
 }
 
 fn node_config(folder: &Folder) -> Result<node::Config> {

@@ -18,6 +18,7 @@ use knoll_deploy::{Manifest, Settings};
 pub use preflight::{allowed, installed_in};
 
 use crate::connect::{Cluster, Connection, Explain};
+use crate::fetches::FetchArgs;
 use crate::style;
 
 /// Connection flags without a namespace, because `--namespace` is the operator's here.
@@ -56,6 +57,8 @@ pub struct InstallArgs {
     /// Kubernetes 1.35 and containerd 2.1 or CRI-O 1.33
     #[arg(long, env = "KNOLL_IMAGE_VOLUMES")]
     image_volumes: bool,
+    #[command(flatten)]
+    fetch: FetchArgs,
     /// Print the manifests instead of applying them
     #[arg(long, short, env = "KNOLL_INSTALL_OUTPUT", value_enum, value_name = "FORMAT")]
     output: Option<Format>,
@@ -79,6 +82,8 @@ pub async fn run(args: InstallArgs, outer: &Connection) -> Result<ExitCode> {
         image: args.image.clone(),
         replicas: args.replicas,
         image_volumes: args.image_volumes,
+        allow_source_cidrs: args.fetch.allow_source_cidr.iter().map(ToString::to_string).collect(),
+        plain_http_credentials: args.fetch.plain_http_credentials,
     };
     if let Some(Format::Yaml) = args.output {
         return print(&settings);

@@ -42,7 +42,7 @@ fn context() -> (Arc<Context>, Writers, Requests) {
     let (caches, writers) = Caches::new();
     let (ask, requests) = Triggers::new();
     let (events, _) = Recorder::start(client.clone(), None);
-    let fetch = knoll_storage::FetchSettings { local: true };
+    let fetch = knoll_storage::FetchSettings { local: true, ..Default::default() };
     let parts = ContextParts { client, platform, fetch, caches, ask, events, metrics: Metrics::default() };
     (Arc::new(Context::new(parts)), writers, requests)
 }

@@ -169,7 +169,12 @@ impl Operator {
         let stop = CancellationToken::new();
         let image = |repository: &str| ToolImage { repository: repository.to_owned(), version: "1".to_owned() };
         let settings = Settings {
-            fetch: knoll_storage::FetchSettings { local: true },
+            fetch: knoll_storage::FetchSettings {
+                local: true,
+                // The git servers of tests.
+                addresses: knoll_storage::Addresses::new(&[knoll_storage::parse_range("127.0.0.1").unwrap()]),
+                ..Default::default()
+            },
             namespace,
             platform: Platform {
                 knoll_image: "knoll".to_owned(),
