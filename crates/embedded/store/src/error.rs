@@ -44,14 +44,14 @@ pub enum Error {
         /// The largest size that is taken.
         limit: usize,
     },
-    /// The file was written by a newer program.
+    /// The file was written by another version of the program.
     #[error(
-        "the store's file has format {found}, and this program knows formats up to {known}; use the newer program that wrote it"
+        "the store's file has format {found}, and this program reads format {known}; use the program that wrote it, or start in an empty folder"
     )]
-    Newer {
+    Format {
         /// The format version in the file.
         found: u64,
-        /// The newest format version this program can read.
+        /// The format version that this program reads.
         known: u64,
     },
     /// Another process has the file open.
@@ -70,6 +70,18 @@ pub enum Error {
     /// What the file holds under a key is not what this program writes there.
     #[error("the store's file is damaged: {0}; restore it from a copy")]
     Damaged(String),
+    /// The journal lacks something that was in it, which may be a write that was answered.
+    #[error(
+        "the store's journal `{}` is damaged at byte {offset}: {what}; restore the store's files from a copy, or move the journal away to go on at revision {revision} without the writes after it", .path.display()
+    )]
+    DamagedJournal {
+        path: PathBuf,
+        /// Where the sector begins that shows it.
+        offset: u64,
+        what: &'static str,
+        /// The newest revision that the tables have.
+        revision: u64,
+    },
     /// A commit failed, now or earlier. The writes of that commit may or may not be in the file
     /// after it is opened again; nothing was shown of them. No further write is taken, because
     /// after a failed fsync nobody knows what the disk holds.

@@ -36,9 +36,10 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     let file = open_or_create(path).map_err(|error| failed(error.into()))?;
     let db = builder(options).create_file(file).map_err(|error| failed(error.into()))?;
     // Whoever has the database has the journal.
-    let journal = create(&path.with_extension("journal")).map_err(|error| failed(error.into()))?;
+    let path = path.with_extension("journal");
+    let journal = create(&path).map_err(|error| failed(error.into()))?;
     let journal = FileBackend::new(journal).map_err(|error| failed(error.into()))?;
-    catch_up(prepare(db, failed)?, Box::new(journal), options)
+    catch_up(prepare(db, failed)?, Box::new(journal), &path, options)
 }
 
 /// Opens a store on storages of the caller's.
@@ -52,13 +53,13 @@ pub(super) fn open_backend(
     let opened = prepare(db, failed)?;
     match journal {
         None => Ok(opened),
-        Some(journal) => catch_up(opened, journal, options),
+        Some(journal) => catch_up(opened, journal, Path::new("journal"), options),
     }
 }
 
 /// Does again what the journal has and the tables do not.
-fn catch_up(opened: Opened, journal: Box<dyn StorageBackend>, options: &Options) -> Result<Opened, Error> {
-    let (mut journal, records) = Journal::open(journal, options.journal_bytes, opened.revision)?;
+fn catch_up(opened: Opened, journal: Box<dyn StorageBackend>, path: &Path, options: &Options) -> Result<Opened, Error> {
+    let (mut journal, records) = Journal::open(journal, path, options.journal_bytes, opened.revision)?;
     let writes: usize = records.iter().map(|record| record.writes.len()).sum();
     if writes > 0 {
         tracing::info!(writes, "the store was not closed; taking over what its journal has");
@@ -130,20 +131,17 @@ fn prepare(db: Database, failed: impl Fn(redb::Error) -> Error) -> Result<Opened
     let transaction = db.begin_write().map_err(|error| failed(error.into()))?;
     let found = meta(&transaction, META_FORMAT).map_err(&failed)?;
     if let Some(found) = found
-        && found > FORMAT
+        && found != FORMAT
     {
         transaction.abort().map_err(|error| failed(error.into()))?;
-        return Err(Error::Newer { found, known: FORMAT });
+        return Err(Error::Format { found, known: FORMAT });
     }
-    match found {
-        None => create_tables(&transaction).map_err(&failed)?,
-        Some(FORMAT) => {}
-        // The first format had no journal, and a program that knows none must not open this file any more.
-        Some(_) => set_format(&transaction).map_err(&failed)?,
+    if found.is_none() {
+        create_tables(&transaction).map_err(&failed)?;
     }
     let compacted = meta(&transaction, META_COMPACTED).map_err(&failed)?.unwrap_or(1);
     let revision = newest(&transaction).map_err(&failed)?.unwrap_or(compacted);
-    if found != Some(FORMAT) {
+    if found.is_none() {
         transaction.commit().map_err(|error| failed(error.into()))?;
     } else {
         transaction.abort().map_err(|error| failed(error.into()))?;
@@ -151,17 +149,12 @@ fn prepare(db: Database, failed: impl Fn(redb::Error) -> Error) -> Result<Opened
     Ok(Opened { db, journal: None, revision, compacted })
 }
 
-fn set_format(transaction: &redb::WriteTransaction) -> Result<(), redb::Error> {
-    transaction.open_table(META)?.insert(META_FORMAT, FORMAT)?;
-    Ok(())
-}
-
 fn create_tables(transaction: &redb::WriteTransaction) -> Result<(), redb::Error> {
     transaction.open_table(record::CURRENT)?;
     transaction.open_table(record::PAST)?;
     transaction.open_table(record::LOG)?;
-    set_format(transaction)?;
     let mut meta = transaction.open_table(META)?;
+    meta.insert(META_FORMAT, FORMAT)?;
     // The first revision is 1, as etcd's is: an API server never shows 0, which clients take for "any".
     meta.insert(META_COMPACTED, 1)?;
     Ok(())

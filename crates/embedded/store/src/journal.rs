@@ -5,22 +5,25 @@
 //! tables become durable when the journal is full, or the store is closed. Opening the store after a crash does again
 //! what the journal has and the tables do not.
 //!
-//! A record is the writes of one commit: a digest of all that follows, the length of what follows, the revision at
-//! which the tables were last durable, the revision of the first write, the writes. The first record lies at the
-//! beginning of the file, each other one behind the one before, and the last is the one that no record follows: the
-//! rest of the file is from before the tables were last durable, and says so, or was torn by a crash.
+//! A record is the writes of one commit. It fills whole [sectors](super::sector), each with a checksum of its own. The
+//! first record lies at the beginning of the file, each other one behind the one before. A record is appended after
+//! the one before it is durable, so a crash tears only the last one.
+//!
+//! # Guarantees
+//! A disk writes a sector as a whole or not at all. Therefore every sector of a torn record, which nobody was told of,
+//! has the checksum of its new or of its old content. A sector whose checksum is wrong was changed later, and its
+//! record may be one that was answered: the journal is refused. It is also refused when a record is missing and a later
+//! one is there.
 
 use std::io;
+use std::path::Path;
 
 use bytes::Bytes;
 use redb::StorageBackend;
-use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 
 use super::Write;
 use super::error::Error;
-
-/// The digest and the length of the rest.
-const HEAD: usize = SHA256_OUTPUT_LEN + 4;
+use super::sector::{self, Content, SECTOR, Sector, take};
 
 const CREATE: u8 = 0;
 const UPDATE: u8 = 1;
@@ -29,8 +32,9 @@ const DELETE_WITH: u8 = 3;
 
 pub(super) struct Journal {
     file: Box<dyn StorageBackend>,
-    length: usize,
-    /// The end of the last record.
+    /// How many sectors are used at most.
+    sectors: usize,
+    /// The sector behind the last record.
     end: usize,
     /// The revision at which the tables were last durable.
     base: u64,
@@ -44,35 +48,44 @@ pub(super) struct Record {
 }
 
 impl Journal {
-    /// Reads the journal: it, and what was written after `revision`, the newest one that the tables have.
-    pub fn open(file: Box<dyn StorageBackend>, length: usize, revision: u64) -> Result<(Journal, Vec<Record>), Error> {
+    /// Reads the journal: it, and what was written after `revision`, the newest one that the tables have. `path` is
+    /// named when the journal is refused.
+    pub fn open(
+        file: Box<dyn StorageBackend>,
+        path: &Path,
+        length: usize,
+        revision: u64,
+    ) -> Result<(Journal, Vec<Record>), Error> {
         let failed = |error: io::Error| Error::read(redb::StorageError::from(error));
-        let records = read(&*file, revision).map_err(failed)??;
-        if file.len().map_err(failed)? < length as u64 {
-            lengthen(&*file, length).map_err(failed)?;
+        let found = usize::try_from(file.len().map_err(failed)?).map_err(|error| failed(io::Error::other(error)))?;
+        let mut content = vec![0; found];
+        file.read(0, &mut content).map_err(failed)?;
+        let records = read(&content, revision).map_err(|damage| Error::DamagedJournal {
+            path: path.to_owned(),
+            offset: (damage.sector * SECTOR) as u64,
+            what: damage.what,
+            revision,
+        })?;
+        if found < length {
+            lengthen(&*file, found, length).map_err(failed)?;
         }
-        Ok((Journal { file, length, end: 0, base: revision }, records))
+        Ok((Journal { file, sectors: length / SECTOR, end: 0, base: revision }, records))
     }
 
     /// Whether a record of these writes fits.
     pub fn has_room(&self, writes: &[Write]) -> bool {
         let body: usize = writes.iter().map(|write| 1 + 8 + 4 + 4 + write.size()).sum();
-        self.end + HEAD + 8 + 8 + body <= self.length
+        self.end + sector::count(body) <= self.sectors
     }
 
     /// Makes these writes durable, the first of which has this revision.
     pub fn append<'a>(&mut self, first: u64, writes: impl Iterator<Item = &'a Write>) -> io::Result<()> {
-        let mut record = vec![0; HEAD];
-        record.extend_from_slice(&self.base.to_le_bytes());
-        record.extend_from_slice(&first.to_le_bytes());
-        writes.for_each(|write| encode(write, &mut record));
-        let length = u32::try_from(record.len() - HEAD).map_err(io::Error::other)?;
-        record[SHA256_OUTPUT_LEN..HEAD].copy_from_slice(&length.to_le_bytes());
-        let sum = digest(&SHA256, &record[SHA256_OUTPUT_LEN..]);
-        record[..SHA256_OUTPUT_LEN].copy_from_slice(sum.as_ref());
-        self.file.write(self.end as u64, &record)?;
+        let mut body = Vec::new();
+        writes.for_each(|write| encode(write, &mut body));
+        let record = sector::encode(self.base, first, self.sectors, &body)?;
+        self.file.write((self.end * SECTOR) as u64, &record)?;
         self.file.sync_data()?;
-        self.end += record.len();
+        self.end += record.len() / SECTOR;
         Ok(())
     }
 
@@ -84,53 +97,78 @@ impl Journal {
 }
 
 /// Gives the file its length, so that no record has to. What is in it may still be needed.
-fn lengthen(file: &dyn StorageBackend, length: usize) -> io::Result<()> {
-    let from = usize::try_from(file.len()?).map_err(io::Error::other)?;
+fn lengthen(file: &dyn StorageBackend, from: usize, length: usize) -> io::Result<()> {
     file.set_len(length as u64)?;
     file.write(from as u64, &vec![0; length - from])?;
     file.sync_data()
 }
 
-/// The records after this revision.
-fn read(file: &dyn StorageBackend, revision: u64) -> io::Result<Result<Vec<Record>, Error>> {
-    let mut content = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
-    file.read(0, &mut content)?;
-    let mut rest = content.as_slice();
-    let (mut records, mut newest, mut base) = (Vec::new(), revision, None);
-    while let Some((since, record, after)) = decode(rest) {
-        if since != *base.get_or_insert(since) {
-            break;
-        }
-        rest = after;
-        if record.first <= newest {
-            continue;
-        }
-        if record.first != newest + 1 {
-            let message = format!("its journal goes on at revision {}, and it ends at {newest}", record.first);
-            return Ok(Err(Error::Damaged(message)));
-        }
-        newest += record.writes.len() as u64;
-        records.push(record);
-    }
-    Ok(Ok(records))
+/// Why a journal is refused.
+struct Damage {
+    sector: usize,
+    what: &'static str,
 }
 
-/// The record at the beginning of these bytes, what it says of the tables, and the bytes after it.
-fn decode(bytes: &[u8]) -> Option<(u64, Record, &[u8])> {
-    let (sum, rest) = bytes.split_at_checked(SHA256_OUTPUT_LEN)?;
-    let length = rest.first_chunk().map(|length| u32::from_le_bytes(*length))?;
-    let (summed, after) = rest.split_at_checked(4 + usize::try_from(length).ok()?)?;
-    if digest(&SHA256, summed).as_ref() != sum {
-        return None;
+/// The records that the tables of this revision do not have. Sectors that say that the tables were last durable
+/// earlier than that are from before.
+fn read(content: &[u8], revision: u64) -> Result<Vec<Record>, Damage> {
+    let sectors: Vec<Content<'_>> = content.chunks_exact(SECTOR).map(sector::decode).collect();
+    let (mut records, mut newest, mut at) = (Vec::new(), revision, 0);
+    while let Some((head, body)) = record_at(&sectors, at, revision)? {
+        let damage = |what| Err(Damage { sector: at, what });
+        if head.first != newest + 1 {
+            return damage("the record before this one is missing");
+        }
+        let Some(writes) = decode(&body) else { return damage("the record cannot be read") };
+        newest += writes.len() as u64;
+        records.push(Record { first: head.first, writes });
+        at += sector::count(body.len());
     }
-    let mut body = &summed[4..];
-    let since = u64::from_le_bytes(take(&mut body)?);
-    let first = u64::from_le_bytes(take(&mut body)?);
+    for (at, content) in sectors.iter().enumerate() {
+        let Content::Sector(found) = content else { continue };
+        let damage = |what| Err(Damage { sector: at, what });
+        if found.base > revision {
+            return damage("the tables are older than the journal");
+        }
+        if found.base == revision && found.first > newest + 1 {
+            return damage("the record before this one is missing");
+        }
+        if found.base == revision && found.file > sectors.len() {
+            return damage("the file was longer than it is");
+        }
+    }
+    Ok(records)
+}
+
+/// The record that begins here and was written after the tables became durable at `base`. There is none where it was
+/// torn, and none behind the last one.
+fn record_at<'a>(sectors: &[Content<'a>], at: usize, base: u64) -> Result<Option<(Sector<'a>, Vec<u8>)>, Damage> {
+    let (mut head, mut body) = (None, Vec::new());
+    for (index, at) in (at..sectors.len()).enumerate() {
+        let found = match sectors[at] {
+            Content::Blank => return Ok(None),
+            Content::Damaged => return Err(Damage { sector: at, what: "its checksum is wrong" }),
+            Content::Sector(found) => found,
+        };
+        let head = head.get_or_insert(found);
+        if found.base != base || found.index != index || !found.belongs_to(head) {
+            return Ok(None);
+        }
+        body.extend_from_slice(found.payload);
+        if body.len() >= found.length {
+            body.truncate(found.length);
+            return Ok(Some((*head, body)));
+        }
+    }
+    Ok(None)
+}
+
+fn decode(mut body: &[u8]) -> Option<Vec<Write>> {
     let mut writes = Vec::new();
     while !body.is_empty() {
         writes.push(decode_write(&mut body)?);
     }
-    Some((since, Record { first, writes }, after))
+    Some(writes)
 }
 
 fn encode(write: &Write, out: &mut Vec<u8>) {
@@ -165,9 +203,4 @@ fn decode_write(body: &mut &[u8]) -> Option<Write> {
         DELETE_WITH => Some(Write::Delete { key, expect, value: Some(value) }),
         _ => None,
     }
-}
-
-/// The first bytes, which are taken away.
-fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
-    bytes.split_off(..N)?.first_chunk().copied()
 }

@@ -38,6 +38,7 @@ mod live;
 mod options;
 mod record;
 mod retention;
+mod sector;
 mod shared;
 mod snapshot;
 #[cfg(test)]

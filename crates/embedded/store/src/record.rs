@@ -10,8 +10,8 @@ use redb::TableDefinition;
 use super::error::Error;
 use super::{Entry, EventKind};
 
-/// The format that this program writes. A file with a higher number is refused.
-pub(super) const FORMAT: u64 = 2;
+/// The format that this program writes. A file with another number is refused.
+pub(super) const FORMAT: u64 = 3;
 
 /// Named numbers: [`META_FORMAT`] and [`META_COMPACTED`].
 pub(super) const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");

@@ -32,7 +32,7 @@ fn a_file_keeps_what_was_written() {
 }
 
 #[test]
-fn a_file_of_a_newer_program_is_left_alone() {
+fn a_file_of_another_format_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     drop(Store::open(&path, Options::default()).unwrap());
@@ -43,7 +43,7 @@ fn a_file_of_a_newer_program_is_left_alone() {
         transaction.commit().unwrap();
     }
     let error = Store::open(&path, Options::default()).unwrap_err();
-    assert!(matches!(error, Error::Newer { found: 7, known: 2 }), "{error}");
+    assert!(matches!(error, Error::Format { found: 7, known: 3 }), "{error}");
     assert!(error.to_string().contains("format 7"), "{error}");
 }
 

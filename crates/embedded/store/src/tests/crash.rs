@@ -3,6 +3,7 @@
 use futures::future::join_all;
 use proptest::prelude::*;
 
+use super::super::sector::SECTOR;
 use super::super::{Error, Options, Store, Write};
 use super::disk::{Disk, Op, Unsynced, after_cut};
 use super::model::Model;
@@ -10,15 +11,15 @@ use super::sequences::{Act, KEYS, act, assert_same, part, value, write};
 use super::{create, run};
 
 /// A run of the store with all that its disk was told.
-struct Recording {
-    ops: Vec<(usize, Op)>,
+pub struct Recording {
+    pub ops: Vec<(usize, Op)>,
     model: Model,
     /// After so many operations, this revision and this compaction had been answered.
-    answered: Vec<(usize, u64, u64)>,
+    pub answered: Vec<(usize, u64, u64)>,
 }
 
 /// Carries out the acts, several at a time, so that writes share commits.
-async fn record(acts: &[Act], at_once: usize, journal_bytes: usize) -> Recording {
+pub async fn record(acts: &[Act], at_once: usize, journal_bytes: usize) -> Recording {
     let disk = Disk::default();
     let store = disk.store(Options { journal_bytes, ..Options::default() }).unwrap();
     let mut model = Model::new();
@@ -102,7 +103,7 @@ fn every_point_of_one_run() {
         }
         acts.extend([Act::Delete { key: 1, right: true, value: None }, Act::Compact(120)]);
         acts.extend([Act::Delete { key: 2, right: true, value: Some(9) }, Act::Create { key: 1, value: 8 }]);
-        let recording = record(&acts, 2, 700).await;
+        let recording = record(&acts, 2, 6 * SECTOR).await;
         for cut in 0..=recording.ops.len() {
             for unsynced in [Unsynced::Kept, Unsynced::Lost, Unsynced::Torn(cut as u64 * 7919 + 1)] {
                 recording.check_cut(cut, unsynced, &[""]).await;
@@ -118,7 +119,7 @@ proptest! {
     fn any_point_of_any_run(
         acts in prop::collection::vec(act(), 1..40),
         at_once in 1..6_usize,
-        journal_bytes in prop_oneof![Just(0_usize), 200..3000_usize, Just(1 << 16)],
+        journal_bytes in prop_oneof![Just(0_usize), 200..6000_usize, Just(1 << 16)],
         cuts in prop::collection::vec((0..=1000_usize, any::<u64>()), 6),
     ) {
         run(async {

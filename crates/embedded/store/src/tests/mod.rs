@@ -4,6 +4,7 @@
 mod basics;
 mod concurrent;
 mod crash;
+mod damage;
 mod disk;
 mod failure;
 mod kill;
