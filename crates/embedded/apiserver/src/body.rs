@@ -1,5 +1,7 @@
 //! Request bodies: bounded in size and depth, in JSON, YAML or, for what `kubectl create` sends, protobuf.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::StatusCode;
@@ -16,12 +18,19 @@ use knoll_kube_model::schema::type_name;
 /// The largest body that is taken, as in Kubernetes.
 const LIMIT: usize = 3 * 1024 * 1024;
 
+/// How long a client may take to send a body: the time that Kubernetes gives a whole request.
+const TIME: Duration = Duration::from_secs(60);
+
 /// What a body is first read into, to see what it is.
 const TYPE_META: &str =
     "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
 pub async fn bytes(body: Body) -> Result<Bytes> {
-    match Limited::new(body, LIMIT).collect().await {
+    let Ok(read) = tokio::time::timeout(TIME, Limited::new(body, LIMIT).collect()).await else {
+        let why = "the body of the request did not come in time";
+        return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "Timeout", why));
+    };
+    match read {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             Err(ApiError::too_large(format!("Request entity too large: limit is {LIMIT}")))

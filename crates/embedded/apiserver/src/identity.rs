@@ -6,7 +6,6 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 use crate::Server;
-use crate::rbac::Wish;
 use crate::status::{ApiError, Result};
 
 /// The members of this group may do everything.
@@ -48,7 +47,7 @@ impl Identity {
     }
 }
 
-/// The user behind a request's headers: the bearer token's, or the one that it impersonates.
+/// The user whose bearer token the request has.
 pub fn authenticate(server: &Server, headers: &HeaderMap) -> Result<Identity> {
     let Some(header) = headers.get(http::header::AUTHORIZATION) else {
         return Ok(Identity {
@@ -63,8 +62,7 @@ pub fn authenticate(server: &Server, headers: &HeaderMap) -> Result<Identity> {
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim())
         .ok_or_else(ApiError::unauthorized)?;
-    let identity = by_token(server, token, &[]).map(|(identity, _)| identity).ok_or_else(ApiError::unauthorized)?;
-    impersonate(server, identity, headers)
+    by_token(server, token, &[]).map(|(identity, _)| identity).ok_or_else(ApiError::unauthorized)
 }
 
 /// The user of a token that is meant for one of these audiences (none: the API server itself), and the audiences
@@ -77,40 +75,6 @@ pub fn by_token(server: &Server, token: &str, audiences: &[String]) -> Option<(I
         return (!matched.is_empty()).then_some((identity, matched));
     }
     server.verify_service_account(token, &wanted)
-}
-
-/// Whoever a request says to act as, when this user may; else the user.
-pub fn impersonate(server: &Server, identity: Identity, headers: &HeaderMap) -> Result<Identity> {
-    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
-    let Some(user) = text("impersonate-user") else {
-        return Ok(identity);
-    };
-    let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
-    let (resource, name, namespace) = match account {
-        Some((namespace, name)) => ("serviceaccounts", name, Some(namespace)),
-        None => ("users", user, None),
-    };
-    let name_of = Some(name);
-    let wish = Wish::Resource { verb: "impersonate", group: "", resource, subresource: None, name: name_of, namespace };
-    if server.grants(&identity, &wish).is_none() {
-        let place =
-            namespace.map_or("at the cluster scope".to_owned(), |place| format!("in the namespace \"{place}\""));
-        return Err(ApiError::new(
-            http::StatusCode::FORBIDDEN,
-            "Forbidden",
-            format!(
-                "{resource} \"{name}\" is forbidden: User \"{}\" cannot impersonate resource \"{resource}\" in API group \"\" {place}",
-                identity.name
-            ),
-        ));
-    }
-    let mut groups: Vec<String> =
-        headers.get_all("impersonate-group").iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect();
-    if let (Some((namespace, _)), true) = (account, groups.is_empty()) {
-        groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
-    }
-    groups.push("system:authenticated".to_owned());
-    Ok(Identity { name: user.to_owned(), groups, ..Identity::default() })
 }
 
 /// Tokens that are valid for as long as the server lives in its data folder, such as the administrator's.

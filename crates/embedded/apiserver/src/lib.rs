@@ -12,7 +12,9 @@ mod decode;
 mod delete;
 mod discovery;
 mod envelope;
+mod escalation;
 mod identity;
+mod impersonation;
 mod kinds;
 mod list;
 mod listen;
@@ -49,6 +51,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::impersonation::Impersonated;
 use crate::kinds::{Resource, Rules};
 use crate::path::{Path, Target};
 use crate::query::{Form, Query};
@@ -199,15 +202,20 @@ impl Server {
         let Some(path) = path::parse(request.uri().path()) else {
             return Err(ApiError::no_such_resource());
         };
+        let requester = match request.extensions().get::<Identity>() {
+            Some(identity) => identity.clone(),
+            None => identity::authenticate(self, request.headers())?,
+        };
+        let wanted = Impersonated::read(request.headers())?;
+        if let Some(response) = wanted.nobody(request.uri()) {
+            return Ok(response);
+        }
+        let identity = wanted.authorize(self, requester)?;
         if let Path::Other(segments) = &path
             && let Some(response) = discovery::open(segments, request.method())
         {
             return Ok(response);
         }
-        let identity = match request.extensions().get::<Identity>() {
-            Some(identity) => identity::impersonate(self, identity.clone(), request.headers())?,
-            None => identity::authenticate(self, request.headers())?,
-        };
         if !matches!(path, Path::Object(_)) {
             rbac::authorize_path(self, &identity, request.method(), request.uri().path())?;
         }

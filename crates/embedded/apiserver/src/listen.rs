@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,10 @@ use crate::Server;
 
 /// How long a client may take for its side of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a client may take for the head of a request, from the end of the one before: that of kube-apiserver.
+const REQUEST_HEAD: Duration = Duration::from_secs(32);
+/// How long a client of HTTP/2 that says nothing may take to answer a ping.
+const PING: Duration = Duration::from_secs(30);
 /// How long requests that are under way may take once the server is told to stop.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -149,23 +154,82 @@ async fn connection(server: Server, acceptor: TlsAcceptor, stream: TcpStream, st
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
         return;
     };
+    serve(server, stream, REQUEST_HEAD, stop).await;
+}
+
+async fn serve(
+    server: Server,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    head: Duration,
+    stop: CancellationToken,
+) {
+    let asked = CancellationToken::new();
+    let first = asked.clone();
     let service = tower::service_fn(move |request: http::Request<hyper::body::Incoming>| {
+        first.cancel();
         let server = server.clone();
         async move { Ok::<_, std::convert::Infallible>(server.handle(request.map(Body::new)).await) }
     });
     let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(head);
     builder.http2().max_concurrent_streams(1000).initial_stream_window_size(1 << 20);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut serving = std::pin::pin!(serving);
+    // The limits above do not hold before it is known which version of HTTP the client speaks.
+    let silence = async {
+        if tokio::time::timeout(head, asked.cancelled()).await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    };
     tokio::select! {
         result = serving.as_mut() => {
             if let Err(error) = result {
                 tracing::trace!(%error, "connection ended");
             }
         }
+        () = silence => tracing::trace!("connection without a request"),
         () = stop.cancelled() => {
             serving.as_mut().graceful_shutdown();
             let _ = serving.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use knoll_kube_store::Store;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::{Config, StaticTokens, Tokens};
+
+    /// A client sends these bytes and no more. The connection ends, and the first line of the answer is this.
+    async fn check(sent: &str, first: &str) {
+        let stop = CancellationToken::new();
+        let server = Server::new(Config {
+            store: Store::memory(),
+            tokens: Tokens::new(&Tokens::generate().unwrap()).unwrap(),
+            static_tokens: StaticTokens::default(),
+            ca_pem: String::new(),
+            node: None,
+            stop: stop.clone(),
+        });
+        let (mut client, stream) = tokio::io::duplex(4096);
+        let serving = tokio::spawn(serve(server, stream, Duration::from_millis(100), stop));
+        client.write_all(sent.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let ended = async { (client.read_to_string(&mut answer).await.unwrap(), serving.await.unwrap()) };
+        tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the connection ends");
+        assert_eq!(answer.lines().next().unwrap_or_default(), first, "{sent:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_a_whole_request_is_not_held_for_ever() {
+        check("", "").await;
+        check("GET /livez HTTP/1.1\r\nhost: x\r\n", "").await;
+        check("PRI * HTTP/2.0\r\n", "").await;
+        check("GET /livez HTTP/1.1\r\nhost: x\r\n\r\n", "HTTP/1.1 200 OK").await;
     }
 }

@@ -88,7 +88,7 @@ fn object(group: &str, version: &str, rest: &[&str]) -> Option<Path> {
 }
 
 /// Percent-decodes one segment; `None` for bad escapes and bytes that are not UTF-8.
-fn decode(segment: &str) -> Option<String> {
+pub fn decode(segment: &str) -> Option<String> {
     if !segment.contains('%') {
         return Some(segment.to_owned());
     }

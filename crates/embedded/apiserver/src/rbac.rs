@@ -72,7 +72,6 @@ impl Wish<'_> {
 
 /// Refuses what the user may not do.
 pub fn authorize(server: &Server, user: &Identity, verb: &str, target: &Target) -> Result<()> {
-    let sub = target.subresource.as_deref();
     // A namespace is seen as its own content: a role in it can grant it.
     let own = target.group.is_empty() && target.resource == "namespaces";
     let namespace = if own { target.name.as_deref() } else { target.namespace.as_deref() };
@@ -80,37 +79,45 @@ pub fn authorize(server: &Server, user: &Identity, verb: &str, target: &Target) 
         verb,
         group: &target.group,
         resource: &target.resource,
-        subresource: sub,
+        subresource: target.subresource.as_deref(),
         name: target.name.as_deref(),
         namespace,
     };
-    if server.grants(user, &wish).is_some() {
+    demand(server, user, &wish)
+}
+
+/// Refuses what the user may not do with a resource, or with a path.
+pub fn demand(server: &Server, user: &Identity, wish: &Wish<'_>) -> Result<()> {
+    if server.grants(user, wish).is_some() {
         return Ok(());
     }
-    let what = match sub {
-        Some(sub) => format!("{}/{sub}", target.resource),
-        None => target.resource.clone(),
-    };
-    let place = match namespace {
-        Some(namespace) => format!("in the namespace \"{namespace}\""),
-        None => "at the cluster scope".to_owned(),
-    };
-    let why =
-        format!("User \"{}\" cannot {verb} resource \"{what}\" in API group \"{}\" {place}", user.name, target.group);
-    let name = target.name.as_deref().unwrap_or_default();
-    Err(ApiError::forbidden(Subject { group: &target.group, resource: &target.resource, name }, &why))
+    Err(match *wish {
+        Wish::Resource { verb, group, resource, subresource, name, namespace } => {
+            let what = match subresource {
+                Some(sub) => format!("{resource}/{sub}"),
+                None => resource.to_owned(),
+            };
+            let place = match namespace {
+                Some(namespace) => format!("in the namespace \"{namespace}\""),
+                None => "at the cluster scope".to_owned(),
+            };
+            let why =
+                format!("User \"{}\" cannot {verb} resource \"{what}\" in API group \"{group}\" {place}", user.name);
+            ApiError::forbidden(Subject { group, resource, name: name.unwrap_or_default() }, &why)
+        }
+        Wish::Path { verb, path } => {
+            let message = format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", user.name);
+            let mut error = ApiError::new(http::StatusCode::FORBIDDEN, "Forbidden", message);
+            error.details = Some(json!({}));
+            error
+        }
+    })
 }
 
 /// Refuses a path that is no resource and that the user may not look at.
 pub fn authorize_path(server: &Server, user: &Identity, method: &Method, path: &str) -> Result<()> {
     let verb = method.as_str().to_lowercase();
-    if server.grants(user, &Wish::Path { verb: &verb, path }).is_some() {
-        return Ok(());
-    }
-    let message = format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", user.name);
-    let mut error = ApiError::new(http::StatusCode::FORBIDDEN, "Forbidden", message);
-    error.details = Some(json!({}));
-    Err(error)
+    demand(server, user, &Wish::Path { verb: &verb, path })
 }
 
 /// A rule that somebody has, and by what.
@@ -154,21 +161,23 @@ impl Server {
         let role = &binding["roleRef"];
         let text = |key: &str| role[key].as_str().unwrap_or_default();
         let reason = format!("RBAC: allowed by {place} of {} \"{}\" to {subject}", text("kind"), text("name"));
-        let rules = self.rules_of(role, namespace);
-        rules.into_iter().map(|rule| Granted { rule, reason: reason.clone() }).collect()
+        let rules = self.role(role, namespace).map(|role| role["rules"].as_array().cloned().unwrap_or_default());
+        let granted = |rule| Granted { rule, reason: reason.clone() };
+        rules.unwrap_or_default().into_iter().map(granted).collect()
     }
 
-    fn rules_of(&self, role: &Value, namespace: Option<&str>) -> Vec<Value> {
-        let name = role["name"].as_str().unwrap_or_default();
-        let key = match (role["kind"].as_str(), namespace) {
-            (Some("Role"), Some(namespace)) => format!("{FOLDER}/roles/{namespace}/{name}"),
-            (Some("ClusterRole"), _) => format!("{FOLDER}/clusterroles//{name}"),
-            _ => return Vec::new(),
+    /// The role that a binding in this namespace, or in none, refers to.
+    pub(crate) fn role(&self, reference: &Value, namespace: Option<&str>) -> Result<Value> {
+        let name = reference["name"].as_str().unwrap_or_default();
+        let (resource, place) = match reference["kind"].as_str() {
+            Some("ClusterRole") => ("clusterroles", Some("")),
+            _ => ("roles", namespace),
         };
-        match self.read_key(&key) {
-            Ok(Some(role)) => role["rules"].as_array().cloned().unwrap_or_default(),
-            _ => Vec::new(),
-        }
+        let role = match place {
+            Some(place) => self.read_key(&format!("{FOLDER}/{resource}/{place}/{name}"))?,
+            None => None,
+        };
+        role.ok_or_else(|| ApiError::not_found(Subject { group: FOLDER, resource, name }))
     }
 
     /// Every object below a prefix of the store.

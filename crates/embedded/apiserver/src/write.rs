@@ -12,7 +12,7 @@ use crate::envelope::{self, Source};
 use crate::kinds::{Resource, Rules};
 use crate::rules::{self, drop_field};
 use crate::status::{ApiError, Result};
-use crate::{Call, Server, delete, meta, object};
+use crate::{Call, Server, delete, escalation, meta, object};
 use knoll_kube_model::patch::{self, Writer};
 use knoll_kube_model::schema::{FieldError, FieldErrorKind, WHOLE_OBJECT};
 use knoll_kube_store::{self as store, Write};
@@ -56,6 +56,7 @@ pub fn prepare_create(server: &Server, call: &Call, body: Decoded, source: Sourc
         let named = ["name", "generateName"].map(|key| object::meta(&object, key));
         check_namespace(server, call, namespace, named.into_iter().find(|n| !n.is_empty()).unwrap_or_default())?;
     }
+    escalation::check(server, call, &object, None)?;
     if object::meta(&object, "name").is_empty() && !object::meta(&object, "generateName").is_empty() {
         let name = meta::generate_name(object::meta(&object, "generateName"));
         object::set_meta(&mut object, "name", Some(name.into()));
@@ -205,6 +206,7 @@ pub struct Next {
 pub fn next_version(server: &Server, call: &Call, old: &Value, new: Value, origin: &Origin<'_>) -> Result<Next> {
     let resource = &call.resource;
     let name = object::meta(old, "name");
+    escalation::check(server, call, &new, Some(old))?;
     let sent = version_sent(&new)?;
     if sent.is_some_and(|version| version != revision_of(old)) {
         return Err(ApiError::modified(resource.subject(name)));

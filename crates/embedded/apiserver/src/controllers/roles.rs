@@ -66,6 +66,7 @@ fn roster() -> [(&'static str, Value, &'static [&'static str]); 7] {
         let mut rules = view().as_array().cloned().unwrap_or_default();
         rules.push(json!({"apiGroups": [""], "resources": ["pods/attach", "pods/exec", "secrets"], "verbs": look}));
         rules.push(json!({"apiGroups": [""], "resources": written, "verbs": write}));
+        rules.push(json!({"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]}));
         rules.push(json!({"apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"]}));
         rules.push(json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": write}));
         rules
