@@ -50,6 +50,10 @@ pub struct ApprovalSpec {
     #[schemars(length(max = 1024))]
     #[x_kube(validation = rules::not_empty("write the name of the user that creates the Approval, as kubectl auth whoami prints it"))]
     pub by: String,
+    /// Groups of that user that a Policy asks for. Each must be a group of the user who creates the object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
+    pub groups: Vec<String>,
     /// A comment for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
@@ -85,11 +89,13 @@ pub struct ApprovalStatus {
 /// The effect of an Approval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ApprovalPhase {
-    /// Not yet reconciled. Next: `Effective` or `NoEffect`.
+    /// Not yet reconciled. Next: any other.
     #[default]
     Pending,
-    /// It decided the review of its Run.
+    /// It counts, and its Run waits for further Approvals. Next: `Effective`, or `NoEffect` if the Run ends otherwise.
+    Counted,
+    /// It decided the review of its Run, alone or with others.
     Effective,
-    /// It has no effect: another digest, no such Run, or a Run that is not waiting.
+    /// It has no effect: another digest, no such Run, a Run that is not waiting, or a user whose Approval does not count.
     NoEffect,
 }

@@ -8,12 +8,20 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube_core::CustomResourceExt;
 
-use crate::{Approval, Atom, AtomVersion, Run, Stack, Workspace};
+use crate::{Approval, Atom, AtomVersion, Policy, Run, Stack, Workspace};
 
 /// The CustomResourceDefinitions of all kinds.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let mut crds = vec![Workspace::crd(), Run::crd(), Stack::crd(), Approval::crd(), Atom::crd(), AtomVersion::crd()];
+    let mut crds = vec![
+        Workspace::crd(),
+        Run::crd(),
+        Stack::crd(),
+        Approval::crd(),
+        Policy::crd(),
+        Atom::crd(),
+        AtomVersion::crd(),
+    ];
     for crd in &mut crds {
         let schemas = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());
         for schema in schemas.filter_map(|schema| schema.open_api_v3_schema.as_mut()) {

@@ -125,6 +125,16 @@ pub mod reason {
     pub const STATE_NOT_SAVED: &str = "StateNotSaved";
     /// The object does not have the form that this version of Knoll reads.
     pub const UNDECODABLE: &str = "Undecodable";
+    /// A Policy does not allow it.
+    pub const POLICY_VIOLATION: &str = "PolicyViolation";
+    /// A Policy does not allow the user of an Approval to decide.
+    pub const NOT_IN_GROUP: &str = "NotInGroup";
+    /// The user of an Approval asked for the change.
+    pub const REQUESTER: &str = "Requester";
+    /// The user of an Approval has already approved.
+    pub const DUPLICATE: &str = "Duplicate";
+    /// An Approval counts, and further ones are needed.
+    pub const COUNTED: &str = "Counted";
     /// The spec is invalid.
     pub const INVALID_SPEC: &str = "InvalidSpec";
     /// A dependency is not Ready.

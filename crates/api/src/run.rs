@@ -239,6 +239,10 @@ pub struct RunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub steps: Vec<StepStatus>,
+    /// The approval that holds for the run: the strictest of its own, of its Stack and of the Policies when its first pod
+    /// was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<RunApproval>,
     /// The summary of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSummary>,
@@ -411,10 +415,11 @@ pub enum ChangeAction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReviewDecision {
-    /// The name of the Approval.
-    pub approval: String,
+    /// The names of the Approvals that counted; none if no person had to decide.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<String>,
     /// The decision.
     pub decision: Decision,
-    /// The user who decided.
+    /// The users who decided, separated by commas.
     pub by: String,
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     pod::PodSettings,
+    policy::PolicySetting,
     rules,
     step::Timeouts,
     variables::{Variable, Variables},
@@ -67,7 +68,9 @@ pub struct WorkspaceSpec {
     #[serde(default = "default_state_history")]
     #[schemars(range(min = 1, max = 1000))]
     pub state_history: u32,
-    /// Commands that need an Approval: terraform subcommands (`state rm`, `taint`, ...) or `sh`.
+    /// Commands and operations that need an Approval: terraform subcommands (`state rm`, `taint`, ...), `sh`, and `apply`,
+    /// `destroy`, `refresh` or `plan`. While there is one, Runs may have no hooks but those of the Workspace's Stack, as a
+    /// hook could run any command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 128)))]
     #[x_kube(validation = Rule::new(format!("self.all(command, command.matches('{}'))", rules::COMMAND_PATTERN))
@@ -175,6 +178,10 @@ pub struct WorkspaceStatus {
     #[serde(default, skip_serializing_if = "Variables::is_empty")]
     #[schemars(schema_with = "crate::variables::any_values")]
     pub outputs: Variables,
+    /// The demands that hold for the Workspace's runs, and the objects that they come from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 512))]
+    pub policy: Vec<PolicySetting>,
     /// The digest of the bundle that was last applied. A Run without a source uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,

@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use knoll_api::{Approval, Atom, AtomVersion, Run, Stack, Workspace, crds};
+use knoll_api::{Approval, Atom, AtomVersion, Policy, Run, Stack, Workspace, crds};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -125,6 +125,7 @@ fn through_rust(object: &Value) -> Result<Value, serde_json::Error> {
         "Approval" => pass::<Approval>(object),
         "Atom" => pass::<Atom>(object),
         "AtomVersion" => pass::<AtomVersion>(object),
+        "Policy" => pass::<Policy>(object),
         kind => panic!("no kind {kind}"),
     }
 }

@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::connect::Connection;
 use crate::run::{ChangeArgs, RunArgs};
 use crate::{
-    atom, cluster, complete, doctor, install, logs, man, operator, run, runs, stack, state, uninstall, version,
+    atom, cluster, complete, doctor, install, logs, man, operator, policy, run, runs, stack, state, uninstall, version,
     workspace,
 };
 
@@ -74,6 +74,8 @@ pub enum Command {
     Stack(stack::StackArgs),
     /// Update a set of Kubernetes objects as one transaction
     Atom(atom::AtomArgs),
+    /// List policies, and explain what they demand of a workspace
+    Policy(policy::PolicyArgs),
     /// List runs
     Runs(runs::list::RunListArgs),
     /// Show a run

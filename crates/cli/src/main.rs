@@ -13,6 +13,7 @@ mod logs;
 mod man;
 mod operator;
 mod output;
+mod policy;
 mod run;
 mod runs;
 mod services;
@@ -108,6 +109,7 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
         Command::State(args) => return state::run(args, outer).await,
         Command::Workspace(args) => return workspace::run(args, outer).await,
         Command::Stack(args) => return stack::run(args, outer).await,
+        Command::Policy(args) => return policy::run(args, outer).await,
         Command::Atom(args) => return atom::run(args, outer).await,
         Command::Runs(args) => return runs::list::run(args, outer).await,
         Command::Run(args) => return runs::show::run(args, outer).await,

@@ -22,15 +22,19 @@ pub fn load(folder: &Path) -> anyhow::Result<Vec<Scenario>> {
         .filter_map(|entry| entry.ok().map(|e| e.path()))
         .collect();
     files.sort();
-    let plurals: Vec<(String, String)> =
-        knoll_api::crds().into_iter().map(|crd| (crd.spec.names.kind, crd.spec.names.plural)).collect();
+    let folders = knoll_api::crds().into_iter().map(|crd| {
+        let plural = crd.spec.names.plural;
+        let folder = if crd.spec.scope == "Cluster" { plural } else { format!("namespaces/${{ns}}/{plural}") };
+        (crd.spec.names.kind, folder)
+    });
+    let folders: Vec<(String, String)> = folders.collect();
     let mut all = Vec::new();
     for path in files {
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
         let cases: Vec<Case> =
             serde_saphyr::from_str(&text).with_context(|| format!("`{}` is not a list of cases", path.display()))?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let steps = cases.iter().flat_map(|case| steps(case, &plurals)).collect();
+        let steps = cases.iter().flat_map(|case| steps(case, &folders)).collect();
         all.push(Scenario {
             scenario: format!("the cases of {stem}"),
             with: vec!["knoll".to_owned()],
@@ -42,11 +46,12 @@ pub fn load(folder: &Path) -> anyhow::Result<Vec<Scenario>> {
     Ok(all)
 }
 
-fn steps(case: &Case, plurals: &[(String, String)]) -> Vec<Step> {
+/// The requests of a case. `folders` are the paths of the kinds below their group and version.
+fn steps(case: &Case, folders: &[(String, String)]) -> Vec<Step> {
     let Some(first) = case.object.as_ref().or(case.create.as_ref()) else { return Vec::new() };
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let plural = plurals.iter().find(|(kind, _)| first["kind"] == kind.as_str()).map_or("", |(_, plural)| plural);
-    let root = format!("/apis/{}/namespaces/${{ns}}/{plural}", text(&first["apiVersion"]));
+    let folder = folders.iter().find(|(kind, _)| first["kind"] == kind.as_str()).map_or("", |(_, folder)| folder);
+    let root = format!("/apis/{}/{folder}", text(&first["apiVersion"]));
     let named = format!("{root}/{}", text(&first["metadata"]["name"]));
     let step = |request: String, body: Option<&Value>| Step {
         request: Some(request),

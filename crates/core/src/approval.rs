@@ -1,7 +1,8 @@
 //! What a person's decision does to a run.
 //!
-//! *Guarantee.* Only an Approval that names the run and the exact digest that the run waits for has an effect.
-//! The first such decision counts; later ones do not change it.
+//! *Guarantee.* Only an Approval that names the run and the exact digest that the run waits for has an effect. A run is
+//! approved when as many different users as the Policies demand have approved it, each of whom may; one user is enough to
+//! discard it. What is decided first counts; later decisions do not change it.
 
 use std::convert::Infallible;
 
@@ -9,8 +10,7 @@ use jiff::Timestamp;
 use knoll_api::{
     approval::{Approval, ApprovalPhase, ApprovalStatus, Decision},
     names::{condition, reason},
-    run::{Operation, ReviewDecision, Run, RunPhase, RunSpec},
-    workspace::WorkspaceSpec,
+    run::{ReviewDecision, Run, RunPhase, RunSpec},
 };
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
@@ -18,24 +18,84 @@ use sha2::{Digest, Sha256};
 use crate::{
     conditions::{ConditionWriter, Truth},
     machine,
+    policy::Reviewers,
+    run::requested_by,
 };
 
 /// What the Approvals of a run come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nobody has decided on this digest.
+    /// The run is neither approved nor discarded.
     Open {
         /// An Approval that names the run, but another digest.
         mismatch: Option<String>,
+        /// The users whose Approvals count.
+        counted: Vec<String>,
+        /// The number of users whose Approvals the run needs.
+        needed: u32,
+        /// The last Approval that does not count, and why.
+        uncounted: Option<(String, String)>,
     },
     Decided(ReviewDecision),
 }
 
+/// What one Approval of a run is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Worth {
+    /// It is one of the Approvals that the run needs.
+    Counts,
+    /// It discards the run.
+    Discards,
+    /// It names another digest.
+    OtherDigest,
+    /// It has no effect, for a reason and with a sentence.
+    Refused(&'static str, String),
+}
+
 /// Judges the Approvals of a run that waits for `digest`.
+#[must_use]
+pub fn judge<'a>(
+    run: &Run,
+    digest: &str,
+    approvals: impl IntoIterator<Item = &'a Approval>,
+    reviewers: &Reviewers,
+) -> Verdict {
+    let needed = reviewers.needed(requested_by(run));
+    let (mut mismatch, mut uncounted) = (None, None);
+    let mut counted: Vec<&Approval> = Vec::new();
+    for (approval, worth) in weigh(run, digest, approvals, reviewers) {
+        match worth {
+            Worth::Counts => counted.push(approval),
+            Worth::Discards => return Verdict::Decided(decision(Decision::Discard, &[approval])),
+            Worth::OtherDigest => mismatch = Some(approval.name_any()),
+            Worth::Refused(_, why) => uncounted = Some((approval.name_any(), why)),
+        }
+        if counted.len() >= usize::try_from(needed).unwrap_or(usize::MAX) {
+            return Verdict::Decided(decision(Decision::Approve, &counted));
+        }
+    }
+    let counted = counted.iter().map(|approval| approval.spec.by.clone()).collect();
+    Verdict::Open { mismatch, counted, needed, uncounted }
+}
+
+fn decision(decision: Decision, approvals: &[&Approval]) -> ReviewDecision {
+    let by: Vec<&str> = approvals.iter().map(|approval| approval.spec.by.as_str()).collect();
+    ReviewDecision {
+        approvals: approvals.iter().map(|approval| approval.name_any()).collect(),
+        decision,
+        by: by.join(", "),
+    }
+}
+
+/// The Approvals of a run in the order of their creation, and what each is worth.
 ///
 /// An Approval that is older than the run was meant for an earlier run of the same name.
-#[must_use]
-pub fn judge<'a>(run: &Run, digest: &str, approvals: impl IntoIterator<Item = &'a Approval>) -> Verdict {
+fn weigh<'a>(
+    run: &Run,
+    digest: &str,
+    approvals: impl IntoIterator<Item = &'a Approval>,
+    reviewers: &Reviewers,
+) -> Vec<(&'a Approval, Worth)> {
     let mut mine: Vec<&Approval> = approvals
         .into_iter()
         .filter(|approval| approval.spec.run == run.name_any())
@@ -43,51 +103,105 @@ pub fn judge<'a>(run: &Run, digest: &str, approvals: impl IntoIterator<Item = &'
         .filter(|approval| created(approval) >= run.metadata.creation_timestamp.as_ref().map(|time| time.0))
         .collect();
     mine.sort_by_key(|approval| (created(approval), approval.name_any()));
-
-    match mine.iter().find(|approval| approval.spec.digest == digest) {
-        Some(approval) => Verdict::Decided(ReviewDecision {
-            approval: approval.name_any(),
-            decision: approval.spec.decision,
-            by: approval.spec.by.clone(),
-        }),
-        None => Verdict::Open { mismatch: mine.last().map(|approval| approval.name_any()) },
-    }
+    let mut counted: Vec<(&str, String)> = Vec::new();
+    let worth = |approval: &'a Approval| {
+        let spec = &approval.spec;
+        if spec.digest != digest {
+            return Worth::OtherDigest;
+        }
+        if spec.decision == Decision::Discard {
+            return Worth::Discards;
+        }
+        if let Some((reason, why)) = refusal(run, approval, reviewers) {
+            return Worth::Refused(reason, why);
+        }
+        if let Some((_, other)) = counted.iter().find(|(by, _)| *by == spec.by) {
+            let why = format!("{} has already approved `{}` with Approval `{other}`.", spec.by, spec.run);
+            return Worth::Refused(reason::DUPLICATE, why);
+        }
+        counted.push((&spec.by, approval.name_any()));
+        Worth::Counts
+    };
+    let worths: Vec<Worth> = mine.iter().copied().map(worth).collect();
+    mine.into_iter().zip(worths).collect()
 }
 
-/// Decides the status of an Approval: the effect it had, or why it has none.
+/// Why the user of an Approval may not approve the run.
+fn refusal(run: &Run, approval: &Approval, reviewers: &Reviewers) -> Option<(&'static str, String)> {
+    let spec = &approval.spec;
+    if let (Some(policy), Some(requester)) = (reviewers.four_eyes.first(), requested_by(run))
+        && requester == spec.by
+    {
+        let why = format!(
+            "{requester} asked for the run, so another user has to approve it: Policy `{policy}` (spec.review.fourEyes)."
+        );
+        return Some((reason::REQUESTER, why));
+    }
+    let missed = reviewers.groups.iter().find(|(_, groups)| !groups.iter().any(|group| spec.groups.contains(group)));
+    missed.map(|(policy, groups)| {
+        let groups: Vec<String> = groups.iter().take(8).map(|group| format!("`{group}`")).collect();
+        let why = format!(
+            "Policy `{policy}` (spec.review.groups) wants an approver of one of the groups {}, and the Approval names none of them in `groups`.",
+            groups.join(", ")
+        );
+        (reason::NOT_IN_GROUP, why)
+    })
+}
+
+/// Decides the status of an Approval: the effect it had, or why it has none. `others` are the Approvals that name the same
+/// Run, this one among them.
 ///
 /// The status stays as it is while the run may still come to the Approval, so that a cache that is behind never
 /// publishes an effect that is not true.
 #[must_use]
-pub fn decide(approval: &Approval, run: Option<&Run>, now: Timestamp) -> machine::Decision<ApprovalStatus, Infallible> {
+pub fn decide(
+    approval: &Approval,
+    run: Option<&Run>,
+    others: &[&Approval],
+    reviewers: &Reviewers,
+    now: Timestamp,
+) -> machine::Decision<ApprovalStatus, Infallible> {
     let known = || approval.status.clone().unwrap_or_default();
-    machine::Decision::status(effect(approval, run, now).unwrap_or_else(known))
+    machine::Decision::status(effect(approval, run, others, reviewers, now).unwrap_or_else(known))
 }
 
-fn effect(approval: &Approval, run: Option<&Run>, now: Timestamp) -> Option<ApprovalStatus> {
+fn effect(
+    approval: &Approval,
+    run: Option<&Run>,
+    others: &[&Approval],
+    reviewers: &Reviewers,
+    now: Timestamp,
+) -> Option<ApprovalStatus> {
     let spec = &approval.spec;
     let status = run.and_then(|run| run.status.as_ref());
     let decided = status.and_then(|status| status.decision.as_ref());
     let (phase, why, message) = match (status, decided) {
-        (_, Some(decision)) if decision.approval == approval.name_any() => {
+        (_, Some(decision)) if decision.approvals.contains(&approval.name_any()) => {
             let did = match decision.decision {
                 Decision::Approve => "approved",
                 Decision::Discard => "discarded",
             };
-            (ApprovalPhase::Effective, reason::EFFECTIVE, format!("`{}` was {did} by {}.", spec.run, spec.by))
+            (ApprovalPhase::Effective, reason::EFFECTIVE, format!("`{}` was {did} by {}.", spec.run, decision.by))
         }
+        (_, Some(_)) if is_refused(approval) => return None,
         (_, Some(decision)) => {
-            let message = format!("`{}` was decided by Approval `{}`.", spec.run, decision.approval);
+            let approvals: Vec<String> = decision.approvals.iter().map(|name| format!("`{name}`")).collect();
+            let message = match approvals.as_slice() {
+                [] => format!("`{}` was decided by {}.", spec.run, decision.by),
+                [one] => format!("`{}` was decided by Approval {one}.", spec.run),
+                several => format!("`{}` was decided by Approvals {}.", spec.run, several.join(", ")),
+            };
             (ApprovalPhase::NoEffect, reason::NOT_WAITING, message)
         }
         (Some(status), None) if status.phase == RunPhase::Review => {
             let wanted = status.review_digest.as_deref().unwrap_or_default();
             if wanted == spec.digest {
-                return None;
+                waiting(approval, run?, wanted, others, reviewers)?
+            } else {
+                let message =
+                    format!("`{}` waits for a decision on `{wanted}`, and this is one on `{}`.", spec.run, spec.digest);
+                (ApprovalPhase::NoEffect, reason::DIGEST_MISMATCH, message)
             }
-            let message =
-                format!("`{}` waits for a decision on `{wanted}`, and this is one on `{}`.", spec.run, spec.digest);
-            (ApprovalPhase::NoEffect, reason::DIGEST_MISMATCH, message)
         }
         (Some(status), None) if status.phase.is_finished() => {
             let message = format!("`{}` has ended ({}) and waits for no decision.", spec.run, status.phase.as_str());
@@ -110,26 +224,45 @@ fn effect(approval: &Approval, run: Option<&Run>, now: Timestamp) -> Option<Appr
     Some(next)
 }
 
-/// Whether the run's command is one that its Workspace wants to be approved.
-#[must_use]
-pub fn is_privileged(spec: &RunSpec, workspace: &WorkspaceSpec) -> bool {
-    if spec.operation != Operation::Command {
-        return false;
+/// The status of an Approval of the digest that its Run waits for: it counts beside others, or not at all. `None` while
+/// the Run has yet to take the decision in.
+fn waiting(
+    approval: &Approval,
+    run: &Run,
+    digest: &str,
+    others: &[&Approval],
+    reviewers: &Reviewers,
+) -> Option<(ApprovalPhase, &'static str, String)> {
+    let Verdict::Open { counted, needed, .. } = judge(run, digest, others.iter().copied(), reviewers) else {
+        return None;
+    };
+    let weighed = weigh(run, digest, others.iter().copied(), reviewers);
+    let (_, worth) = weighed.into_iter().find(|(other, _)| other.metadata.name == approval.metadata.name)?;
+    match worth {
+        Worth::Counts => {
+            let message = format!("It counts: `{}` has {} of {needed} Approvals.", approval.spec.run, counted.len());
+            Some((ApprovalPhase::Counted, reason::COUNTED, message))
+        }
+        Worth::Refused(reason, why) => Some((ApprovalPhase::NoEffect, reason, format!("It does not count. {why}"))),
+        Worth::Discards | Worth::OtherDigest => None,
     }
-    let words: Vec<&str> = words_of(spec).collect();
-    workspace.privileged_commands.iter().any(|privileged| {
-        let privileged: Vec<&str> = privileged.split_whitespace().collect();
-        !privileged.is_empty() && words.starts_with(&privileged)
-    })
 }
 
-/// The digest that an Approval of a privileged command has to name: of its words and of the bundle it runs in.
+/// Whether the status of an Approval says why it did not count: that stays true when others have decided.
+fn is_refused(approval: &Approval) -> bool {
+    let conditions = approval.status.iter().flat_map(|status| &status.conditions);
+    let mut reasons = conditions.map(|condition| condition.reason.as_str());
+    reasons.any(|found| [reason::NOT_IN_GROUP, reason::REQUESTER, reason::DUPLICATE].contains(&found))
+}
+
+/// The digest that an Approval has to name of a run without a plan: of its operation, its words and the bundle it runs in.
 ///
 /// Every part is preceded by its length, so that no two commands share their bytes.
 #[must_use]
 pub fn command_digest(spec: &RunSpec, bundle: Option<&str>) -> String {
     let mut hash = Sha256::new();
-    for part in words_of(spec).chain([bundle.unwrap_or_default()]) {
+    let operation = spec.operation.as_str();
+    for part in [operation].into_iter().chain(words_of(spec)).chain([bundle.unwrap_or_default()]) {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
     }

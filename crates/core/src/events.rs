@@ -183,8 +183,8 @@ mod tests {
     #[test]
     fn an_event_names_who_asked_who_approved_and_who_cancelled() {
         let decision = |decision| {
-            let (approval, by) = ("a".to_owned(), "bob".to_owned());
-            Some(ReviewDecision { approval, decision, by })
+            let (approvals, by) = (vec!["a".to_owned()], "bob".to_owned());
+            Some(ReviewDecision { approvals, decision, by })
         };
         // Requester, decision, annotations, what is named.
         let rows = [

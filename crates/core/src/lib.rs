@@ -10,6 +10,7 @@ pub mod events;
 pub mod identity;
 pub mod machine;
 pub mod patch;
+pub mod policy;
 pub mod readiness;
 pub mod run;
 pub mod stack;

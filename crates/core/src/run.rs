@@ -30,14 +30,15 @@ use knoll_api::{
     names::{annotation, cancel, condition, finalizer, reason},
     run::{Run, RunPhase, RunSpec, RunStatus},
     source::Source,
+    stack::Stack,
     workspace::Workspace,
 };
 use kube::ResourceExt;
 
 use crate::{
-    approval,
     conditions::ConditionWriter,
     machine::{Decision, Settled},
+    policy::{self, Demands, Effective},
     queue::{self, Lane},
 };
 use pod::GRACE_SECONDS;
@@ -66,6 +67,17 @@ pub struct RunFacts<'a> {
     pub pods: &'a [&'a Pod],
     /// The Approvals that name the Run.
     pub approvals: &'a [&'a Approval],
+    /// The Stack that has the name of the Workspace.
+    pub stack: Option<&'a Stack>,
+    /// The demands of the Policies on the Workspace.
+    pub policy: &'a Effective,
+}
+
+impl RunFacts<'_> {
+    /// What the Run has to pass; `None` without a Workspace.
+    fn demands(&self) -> Option<Demands> {
+        self.workspace.map(|workspace| policy::demands(self.run, workspace, self.stack, self.policy))
+    }
 }
 
 /// One action, safe to repeat. An action that goes with a new status carries it to [`settle`], so that both take one
@@ -201,7 +213,7 @@ fn started(run: &Run, mut status: RunStatus, pod: String, uid: String, now: Time
     (status.reported_at, status.stop_requested_at, status.start_failure) = (None, None, None);
     status.started_at.get_or_insert(MicroTime(now));
     // The second pod follows a review: its run was under way already.
-    let reviewed = status.decision.is_some() && steps::is_reviewed(&run.spec);
+    let reviewed = status.decision.is_some() && steps::is_reviewed(&run.spec, &status);
     let phase = if reviewed { RunPhase::Running } else { RunPhase::Starting };
     status::enter(&mut status, run, phase, &cause, now);
     status
@@ -222,17 +234,28 @@ fn blocked(run: &Run, message: &str, now: Timestamp) -> RunStatus {
 
 /// Creates the pod of `stage`, unless something stands in its way.
 fn create_pod(facts: &RunFacts<'_>, status: RunStatus, stage: Stage, now: Timestamp) -> RunDecision {
-    let obstacle = if facts.workspace.is_none() {
-        Some(format!("Workspace `{}` is gone.", facts.run.spec.workspace))
-    } else {
-        leftover(facts, now).map(|pod| {
-            format!("Pod `{pod}` of an earlier run of this name is still at work; the run goes on when it has ended.")
-        })
-    };
+    if facts.workspace.is_none() {
+        return workspace_gone(facts, now);
+    }
+    let obstacle = leftover(facts, now).map(|pod| {
+        format!("Pod `{pod}` of an earlier run of this name is still at work; the run goes on when it has ended.")
+    });
     match obstacle {
         Some(message) => Decision::status(blocked(facts.run, &message, now)).at(now.checked_add(BLOCKED).ok()),
         None => Decision::act(RunAction::CreatePod(stage, Box::new(status))),
     }
+}
+
+/// The Run cannot go on without its Workspace, and is looked at again.
+fn workspace_gone(facts: &RunFacts<'_>, now: Timestamp) -> RunDecision {
+    let message = format!("Workspace `{}` is gone.", facts.run.spec.workspace);
+    Decision::status(blocked(facts.run, &message, now)).at(now.checked_add(BLOCKED).ok())
+}
+
+/// The Run ends, because a Policy does not allow it.
+fn refused(facts: &RunFacts<'_>, status: RunStatus, demands: &Demands, now: Timestamp) -> RunDecision {
+    let cause = Cause::new(reason::POLICY_VIOLATION, policy::message(&demands.violations));
+    ended(facts, status, RunPhase::Failed, &cause, now)
 }
 
 /// A pod of an earlier Run of the same name that may still be at work.
@@ -276,7 +299,11 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         status::enter(&mut status, run, RunPhase::Pending, &cause, now);
         return Decision::status(status).at(deadline);
     };
-    if status.decision.is_none() && approval::is_privileged(&run.spec, &workspace.spec) {
+    let demands = policy::demands(run, workspace, seen.stack, seen.policy);
+    if !demands.violations.is_empty() {
+        return refused(seen, status, &demands, now);
+    }
+    if status.decision.is_none() && demands.before_start.is_some() {
         // What is approved is what runs, whatever becomes of its source.
         if status.bundle.is_none() {
             match &run.spec.source {
@@ -294,6 +321,7 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         // One that is being deleted takes no finalizers any more, and is not started either.
         Turn::Now if finalizers(&run.spec).is_some() && !is_held(run) => Decision::act(RunAction::AddFinalizer),
         Turn::Now => {
+            status.approval = Some(demands.approval);
             let stage = steps::stage(&run.spec, &status);
             create_pod(seen, status, stage, now)
         }

@@ -8,12 +8,17 @@ use jiff::Timestamp;
 use knoll_api::{
     names::{condition, reason},
     run::{Operation, Run, RunPhase, StepName},
+    stack::Stack,
     variables::Variables,
-    workspace::{StateSummary, Workspace, WorkspacePhase, WorkspaceSpec, WorkspaceStatus},
+    workspace::{StateSummary, Workspace, WorkspacePhase, WorkspaceStatus},
 };
 use kube::ResourceExt;
 
-use crate::{approval, conditions::ConditionWriter, machine::Decision};
+use crate::{
+    conditions::ConditionWriter,
+    machine::Decision,
+    policy::{self, Effective},
+};
 use queue::{QueueEntry, QueueStanding, View};
 
 /// The wait before the pods of a Run that is gone are looked at again.
@@ -29,6 +34,10 @@ pub struct WorkspaceFacts<'a> {
     pub lingering: &'a BTreeSet<String>,
     /// The state that is kept, when there is one.
     pub head: Option<&'a Head>,
+    /// The Stack that has the name of the Workspace.
+    pub stack: Option<&'a Stack>,
+    /// The demands of the Policies on the Workspace.
+    pub policy: &'a Effective,
 }
 
 /// What is known of a state without reading it.
@@ -54,7 +63,7 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
     if let Some(applied) = applied_by(seen) {
         next.bundle = Some(applied);
     }
-    let entries: Vec<QueueEntry> = seen.runs.iter().map(|run| entry(run, &workspace.spec, deleting)).collect();
+    let entries: Vec<QueueEntry> = seen.runs.iter().map(|run| entry(seen, run, deleting)).collect();
     let places = queue::decide(&View { active: next.active.as_deref(), runs: &entries, lingering: seen.lingering });
     // While a run goes on the state changes with every resource; it is told once, when the lock moves on.
     if places.active.is_none() || places.active != next.active {
@@ -73,11 +82,18 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
         Some(active) => (reason::ACTIVATED, format!("Run `{active}` holds the lock; {} wait.", next.queue.len())),
         None => (reason::IDLE, "No run holds the lock.".to_owned()),
     };
+    next.policy = seen.policy.settings(workspace, seen.stack);
+    let violations = seen.policy.check_workspace(&workspace.spec);
+    let (why, message) = match violations.is_empty() {
+        true => (why, message),
+        false => (reason::POLICY_VIOLATION, policy::message(&violations)),
+    };
+    let refused = if violations.is_empty() { "" } else { message.as_str() };
     // A Workspace at work is ready for more: its readiness is not that of its runs.
     ConditionWriter::new(&mut next.conditions, workspace.metadata.generation, now)
-        .set(condition::READY, true, why, message)
+        .set(condition::READY, violations.is_empty(), why, message.clone())
         .set(condition::RECONCILING, false, why, "")
-        .set(condition::STALLED, false, why, "");
+        .set(condition::STALLED, !violations.is_empty(), why, refused);
     next
 }
 
@@ -99,7 +115,7 @@ fn applied_by(seen: &WorkspaceFacts<'_>) -> Option<String> {
     status.bundle.clone().filter(|_| applied)
 }
 
-fn entry(run: &Run, workspace: &WorkspaceSpec, workspace_is_going: bool) -> QueueEntry {
+fn entry(seen: &WorkspaceFacts<'_>, run: &Run, workspace_is_going: bool) -> QueueEntry {
     let decided = run.status.as_ref().is_some_and(|status| status.decision.is_some());
     let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
     let standing = match phase {
@@ -108,7 +124,7 @@ fn entry(run: &Run, workspace: &WorkspaceSpec, workspace_is_going: bool) -> Queu
         // A plan in review is held by the active run and stays active; a command waits outside.
         RunPhase::Review => QueueStanding::Held,
         // Also before the run itself says so: who is let in first would hold the others up until somebody decides.
-        _ if !decided && approval::is_privileged(&run.spec, workspace) => QueueStanding::Held,
+        _ if !decided && needs_approval(seen, run) => QueueStanding::Held,
         _ => QueueStanding::Waiting,
     };
     QueueEntry {
@@ -119,11 +135,16 @@ fn entry(run: &Run, workspace: &WorkspaceSpec, workspace_is_going: bool) -> Queu
     }
 }
 
+/// Whether the run needs an Approval before it starts.
+fn needs_approval(seen: &WorkspaceFacts<'_>, run: &Run) -> bool {
+    policy::demands(run, seen.workspace, seen.stack, seen.policy).before_start.is_some()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use knoll_api::run::RunSpec;
+    use knoll_api::{run::RunSpec, workspace::WorkspaceSpec};
     use serde_json::json;
 
     use super::*;
@@ -136,19 +157,37 @@ mod tests {
         let mut run = Run::new("r", RunSpec { workspace: "w".into(), operation, ..RunSpec::default() });
         run.status = Some(serde_json::from_value(published).unwrap());
         let lingering = BTreeSet::new();
-        let seen = WorkspaceFacts { workspace: &workspace, runs: &[&run], lingering: &lingering, head: None };
+        let seen = WorkspaceFacts {
+            workspace: &workspace,
+            runs: &[&run],
+            lingering: &lingering,
+            head: None,
+            stack: None,
+            policy: &Effective::default(),
+        };
         assert_eq!(status(&seen, Timestamp::UNIX_EPOCH).bundle.as_deref(), expect);
     }
 
     #[test]
     fn a_privileged_command_holds_nobody_up_before_it_is_approved() {
         let spec = WorkspaceSpec { privileged_commands: vec!["state rm".to_owned()], ..WorkspaceSpec::default() };
+        let workspace = Workspace::new("w", spec);
+        let lingering = BTreeSet::new();
+        let policy = Effective::default();
+        let seen = WorkspaceFacts {
+            workspace: &workspace,
+            runs: &[],
+            lingering: &lingering,
+            head: None,
+            stack: None,
+            policy: &policy,
+        };
         let command = |words: &str| {
             let operation = knoll_api::run::Operation::Command;
             Run::new("r", RunSpec { operation, command: Some(words.to_owned()), ..RunSpec::default() })
         };
-        assert_eq!(entry(&command("state rm"), &spec, false).standing, QueueStanding::Held);
-        assert_eq!(entry(&command("state mv"), &spec, false).standing, QueueStanding::Waiting);
+        assert_eq!(entry(&seen, &command("state rm"), false).standing, QueueStanding::Held);
+        assert_eq!(entry(&seen, &command("state mv"), false).standing, QueueStanding::Waiting);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The ValidatingAdmissionPolicies that bind a record to the user who writes it.
 //!
 //! *Guarantees.* `spec.by` of an Approval and `spec.requestedBy` of a Run are the names of the users who created them,
-//! for administrators too. Only the operator names somebody else, and only on the Runs of a Stack. The annotation
+//! for administrators too; `spec.groups` of an Approval are groups of that user. Only the operator names somebody else, and only on the Runs of a Stack. The annotation
 //! `knoll.dev/requested-by` of a Stack is the user who last changed its spec, and `knoll.dev/cancelled-by` of a Run the
 //! user who last set `knoll.dev/cancel`: a write that would make one of them false is refused.
 
@@ -19,12 +19,17 @@ pub fn manifests(operator: &str) -> Vec<Manifest> {
     [approvals(), runs(operator), stacks()].iter().flat_map(Policy::manifests).collect()
 }
 
-/// The creator of an Approval is the user that it names.
+/// The creator of an Approval is the user that it names, and is in the groups that it names.
 fn approvals() -> Policy {
     let honest = forbidden(
         "object.spec.by == request.userInfo.username",
         "set spec.by to your own username, as shown by `kubectl auth whoami`",
         "'set spec.by to your own username, ' + request.userInfo.username + ': an Approval can only be created in your own name'",
+    );
+    let member = forbidden(
+        "!has(object.spec.groups) || object.spec.groups.all(group, has(request.userInfo.groups) && group in request.userInfo.groups)",
+        "set spec.groups to groups that you are in, as shown by `kubectl auth whoami`",
+        "",
     );
     // The spec of an Approval is immutable, so a check on creation is enough.
     Policy {
@@ -32,7 +37,7 @@ fn approvals() -> Policy {
         resource: "approvals",
         operations: &["CREATE"],
         variables: Vec::new(),
-        validations: vec![honest],
+        validations: vec![honest, member],
     }
 }
 

@@ -34,6 +34,9 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
         metadata: metadata(OPERATOR, None),
         rules: Some(vec![
             rule(GROUP, KINDS, READ),
+            // Policies select by the labels of namespaces.
+            rule(GROUP, &["policies"], READ),
+            rule("", &["namespaces"], READ),
             // The operator sets finalizers on Stacks, and creates their Workspaces and Runs.
             rule(GROUP, &["stacks"], &["patch"]),
             rule(GROUP, &["workspaces"], &["create", "delete", "patch"]),

@@ -66,7 +66,14 @@ async fn run(client: &Client, case: &Case) -> Result<(), String> {
     let first = case.object.as_ref().or(case.create.as_ref()).ok_or("the case has no object")?;
     let types = first.types.as_ref().ok_or("the object has no kind")?;
     let gvk = GroupVersionKind::try_from(types).map_err(|e| e.to_string())?;
-    let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &ApiResource::from_gvk(&gvk));
+    let resource = ApiResource::from_gvk(&gvk);
+    let is_cluster_scoped =
+        |crd: &CustomResourceDefinition| crd.spec.names.kind == gvk.kind && crd.spec.scope == "Cluster";
+    let api: Api<DynamicObject> = if knoll_api::crds().iter().any(is_cluster_scoped) {
+        Api::all_with(client.clone(), &resource)
+    } else {
+        Api::default_namespaced_with(client.clone(), &resource)
+    };
     let created = api.create(&PostParams::default(), first).await;
     let result = match (&case.update, created) {
         (Some(update), Ok(created)) => {

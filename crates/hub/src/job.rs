@@ -34,7 +34,8 @@ pub async fn of(
         async {
             let resolved = lookup.resolve(run, workspace).await?;
             let stage = steps::stage(&run.spec, &status(run));
-            let (hooks, mut masked) = hooks(&mut lookup, &run.spec, &steps::of_stage(&run.spec, stage)).await?;
+            let (hooks, mut masked) =
+                hooks(&mut lookup, &run.spec, &steps::of_stage(&run.spec, &status(run), stage)).await?;
             if let Some(settings) = &workspace.spec.pod {
                 masked.extend(lookup.secrets_of(settings).await?);
             }
@@ -63,7 +64,7 @@ pub async fn of(
         args,
         tool: workspace.spec.tool,
         version: workspace.spec.version.clone(),
-        steps: steps::of_stage(&run.spec, stage),
+        steps: steps::of_stage(&run.spec, &status, stage),
         variables: resolved.variables,
         variable_files: resolved.files,
         sensitive_files: resolved.sensitive_files.into_iter().collect(),

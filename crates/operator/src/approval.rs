@@ -9,13 +9,15 @@ use knoll_core::{
     events::{self, Event},
     identity::Subject,
     machine::{Decision, Settled},
+    policy::Reviewers,
 };
-use kube::runtime::reflector::ObjectRef;
 
 use crate::{
     context::Context,
     controller::{Error, Written},
     driver::{Effect, Observation, Reconciler},
+    index::Target,
+    policy,
 };
 
 pub struct Approvals;
@@ -24,6 +26,9 @@ pub struct Approvals;
 pub struct SeenApproval {
     approval: Subject<Approval>,
     run: Option<Arc<Run>>,
+    /// The Approvals that name the same Run, this one among them.
+    others: Vec<Arc<Approval>>,
+    reviewers: Reviewers,
 }
 
 impl Reconciler for Approvals {
@@ -37,12 +42,19 @@ impl Reconciler for Approvals {
     }
 
     async fn observe(context: &Arc<Context>, approval: &Subject<Approval>) -> Result<Observation<SeenApproval>, Error> {
-        let run = context.caches.runs.get(&ObjectRef::new(&approval.spec.run).within(approval.namespace()));
-        Ok(Observation::Complete(SeenApproval { approval: approval.clone(), run }))
+        let (caches, namespace) = (&context.caches, approval.namespace());
+        let run = caches.runs.named(namespace, &approval.spec.run);
+        let others = caches.approvals.referring_to(Target::Run, namespace, &approval.spec.run);
+        let workspace = run.as_ref().and_then(|run| caches.workspaces.named(namespace, &run.spec.workspace));
+        let stack = run.as_ref().and_then(|run| caches.stacks.named(namespace, &run.spec.workspace));
+        let policy = policy::demands_on(context, namespace, workspace.as_deref(), stack.as_deref()).await?;
+        let reviewers = policy.reviewers();
+        Ok(Observation::Complete(SeenApproval { approval: approval.clone(), run, others, reviewers }))
     }
 
     fn decide(seen: &SeenApproval, now: Timestamp) -> Decision<ApprovalStatus, Infallible> {
-        approval::decide(&seen.approval, seen.run.as_deref(), now)
+        let others: Vec<&Approval> = seen.others.iter().map(AsRef::as_ref).collect();
+        approval::decide(&seen.approval, seen.run.as_deref(), &others, &seen.reviewers, now)
     }
 
     async fn act(_: &Arc<Context>, _: &SeenApproval, action: Infallible) -> Result<Effect<Infallible>, Error> {

@@ -8,10 +8,10 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{ConfigMap, Pod, Secret},
+    api::core::v1::{ConfigMap, Namespace, Pod, Secret},
 };
 use knoll_api::{
-    Approval, Atom, AtomVersion, Run, Stack, Workspace,
+    Approval, Atom, AtomVersion, Policy, Run, Stack, Workspace,
     names::{self, label},
     run::RunStatus,
 };
@@ -29,6 +29,7 @@ use crate::{
     events::Recorder,
     index::{Cache, References},
     metrics::Metrics,
+    policy::{KnownPolicies, Undecodable},
     references,
     stack::{InputCache, RemoteSources},
     watch::Triggers,
@@ -67,6 +68,10 @@ pub struct Context {
     pub stack_inputs: InputCache,
     /// The sources of Stacks outside of the cluster.
     pub sources: RemoteSources,
+    /// The Policies as they were when their last event came.
+    pub known_policies: KnownPolicies,
+    /// The objects that cannot be decoded.
+    pub undecodable: Undecodable,
     /// Where to ask for a reconcile.
     pub ask: Triggers,
     /// The pods that were created and that the cache does not show yet.
@@ -94,6 +99,9 @@ pub struct Caches {
     pub secrets: Cache<PartialObjectMeta<Secret>>,
     /// That there are ConfigMaps, in the same way.
     pub config_maps: Cache<PartialObjectMeta<ConfigMap>>,
+    pub policies: Cache<Policy>,
+    /// The labels of namespaces, by which Policies select.
+    pub namespaces: Cache<PartialObjectMeta<Namespace>>,
 }
 
 /// The writing sides of [`Caches`].
@@ -108,6 +116,8 @@ pub struct Writers {
     pub atom_versions: Writer<AtomVersion>,
     pub secrets: Writer<PartialObjectMeta<Secret>>,
     pub config_maps: Writer<PartialObjectMeta<ConfigMap>>,
+    pub policies: Writer<Policy>,
+    pub namespaces: Writer<PartialObjectMeta<Namespace>>,
 }
 
 impl Caches {
@@ -119,7 +129,7 @@ impl Caches {
             let (store, writer) = reflector::store();
             (Cache::new(store, references), writer)
         }
-        let (workspaces, workspace_writer) = cache(references::none);
+        let (workspaces, workspace_writer) = cache(references::of_workspace);
         let (runs, run_writer) = cache(references::of_run);
         let (approvals, approval_writer) = cache(references::of_approval);
         let (pods, pod_writer) = cache(references::of_pod);
@@ -129,6 +139,8 @@ impl Caches {
         let (atom_versions, atom_version_writer) = cache(references::of_atom_version);
         let (secrets, secret_writer) = cache(references::of_secret);
         let (config_maps, config_map_writer) = cache(references::of_config_map);
+        let (policies, policy_writer) = cache(references::none);
+        let (namespaces, namespace_writer) = cache(references::none);
         let writers = Writers {
             workspaces: workspace_writer,
             runs: run_writer,
@@ -140,16 +152,42 @@ impl Caches {
             atom_versions: atom_version_writer,
             secrets: secret_writer,
             config_maps: config_map_writer,
+            policies: policy_writer,
+            namespaces: namespace_writer,
         };
-        let caches =
-            Self { workspaces, runs, approvals, pods, heads, stacks, atoms, atom_versions, secrets, config_maps };
+        let caches = Self {
+            workspaces,
+            runs,
+            approvals,
+            pods,
+            heads,
+            stacks,
+            atoms,
+            atom_versions,
+            secrets,
+            config_maps,
+            policies,
+            namespaces,
+        };
         (caches, writers)
     }
 
     /// Returns when every cache has its first list: a decision on half of the facts would be a wrong one.
     pub async fn ready(&self) {
-        let Self { workspaces, runs, approvals, pods, heads, stacks, secrets, config_maps, atoms, atom_versions } =
-            self;
+        let Self {
+            workspaces,
+            runs,
+            approvals,
+            pods,
+            heads,
+            stacks,
+            secrets,
+            config_maps,
+            atoms,
+            atom_versions,
+            policies,
+            namespaces,
+        } = self;
         tokio::join!(
             workspaces.wait_until_ready(),
             runs.wait_until_ready(),
@@ -161,6 +199,8 @@ impl Caches {
             config_maps.wait_until_ready(),
             atoms.wait_until_ready(),
             atom_versions.wait_until_ready(),
+            policies.wait_until_ready(),
+            namespaces.wait_until_ready(),
         );
     }
 
@@ -207,6 +247,8 @@ impl Context {
             started: Started::default(),
             stack_inputs: InputCache::default(),
             sources,
+            known_policies: KnownPolicies::default(),
+            undecodable: Undecodable::default(),
             ask,
             created: Created::default(),
             reported: ReportedStates::default(),

@@ -26,9 +26,13 @@ pub enum Target {
     Atom,
     AtomVersion,
     ConfigMap,
+    /// The namespace that an object is in.
+    Namespace,
     Run,
     Secret,
     Stack,
+    /// A Workspace, as the unfinished Runs refer to it.
+    UnfinishedRunsOf,
     Workspace,
 }
 
@@ -143,7 +147,7 @@ where
         names.iter().filter_map(|name| self.named(namespace, name)).collect()
     }
 
-    /// All objects, for the metrics only: they are counted when somebody reads them.
+    /// All objects: for the metrics, which count them when somebody reads them, and for kinds of which there are few.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.store.state()
     }

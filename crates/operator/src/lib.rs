@@ -14,6 +14,7 @@ pub mod health;
 mod index;
 pub mod lease;
 pub mod metrics;
+mod policy;
 mod references;
 mod run;
 mod stack;
@@ -200,6 +201,8 @@ fn feeds(
         heads: Plain, of_states, |secret| secret.data = None, on_head;
         secrets: Plain, inputs.clone(), strip_metadata, on_secret;
         config_maps: Plain, inputs, strip_metadata, on_config_map;
+        policies: Guarded, all(), |_| {}, policy::on_policy;
+        namespaces: Plain, all(), policy::only_labels, policy::on_namespace;
     }
     feeds
 }
@@ -264,9 +267,9 @@ fn on_workspace(context: &Context, ask: &Triggers, workspace: &Workspace) {
     ask.stack(&namespace, &name);
     let waits = |run: &Run| {
         let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
-        matches!(phase, RunPhase::Pending | RunPhase::Queued)
+        matches!(phase, RunPhase::Pending | RunPhase::Queued | RunPhase::Review)
     };
-    let runs = context.caches.runs.referring_to(Target::Workspace, &namespace, &name);
+    let runs = context.caches.runs.referring_to(Target::UnfinishedRunsOf, &namespace, &name);
     for run in runs.iter().filter(|run| waits(run)) {
         ask.run(&namespace, &run.name_any());
     }

@@ -1,16 +1,23 @@
 //! The references of each kind, as the indexes of the caches hold them.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use knoll_api::{Approval, Atom, AtomVersion, Run, Stack, names::label};
+use knoll_api::{Approval, Atom, AtomVersion, Run, Stack, Workspace, names::label};
 use knoll_core::{atom::needs, stack};
 use kube::{Resource, ResourceExt, api::PartialObjectMeta};
 
 use crate::index::{References, Target};
 
-/// A Run refers to its Workspace, and to the Stack that started it.
+/// A Run refers to its Workspace, twice while it is unfinished, and to the Stack that started it.
 pub fn of_run(run: &Run) -> References {
     let stack = run.labels().get(label::STACK).map(|stack| (Target::Stack, stack.clone()));
-    [(Target::Workspace, run.spec.workspace.clone())].into_iter().chain(stack).collect()
+    let unfinished = run.status.as_ref().is_none_or(|status| !status.phase.is_finished());
+    let unfinished = unfinished.then(|| (Target::UnfinishedRunsOf, run.spec.workspace.clone()));
+    [(Target::Workspace, run.spec.workspace.clone())].into_iter().chain(unfinished).chain(stack).collect()
+}
+
+/// A Workspace refers to its namespace, whose labels decide on the Policies that match.
+pub fn of_workspace(workspace: &Workspace) -> References {
+    [(Target::Namespace, workspace.namespace().unwrap_or_default())].into()
 }
 
 pub fn of_approval(approval: &Approval) -> References {
@@ -21,14 +28,15 @@ pub fn of_pod(pod: &Pod) -> References {
     labelled(pod, label::RUN, Target::Run)
 }
 
-/// A Stack refers to the Stacks that it needs, the Atom that it rolls back with, and all of its inputs.
+/// A Stack refers to the Stacks that it needs, the Atom that it rolls back with, all of its inputs, and its namespace.
 pub fn of_stack(stack: &Stack) -> References {
     let inputs = stack::References::of(stack);
     let stacks = stack::needs(stack).into_iter().map(|name| (Target::Stack, name.to_owned()));
     let atom = stack.spec.rollback_with.iter().map(|name| (Target::Atom, name.clone()));
     let secrets = inputs.secrets.into_iter().map(|name| (Target::Secret, name));
     let config_maps = inputs.config_maps.into_iter().map(|name| (Target::ConfigMap, name));
-    stacks.chain(atom).chain(secrets).chain(config_maps).collect()
+    let namespace = stack.namespace().map(|name| (Target::Namespace, name));
+    stacks.chain(atom).chain(secrets).chain(config_maps).chain(namespace).collect()
 }
 
 /// An Atom refers to its version, the Stacks and Atoms that it needs, and its inputs.

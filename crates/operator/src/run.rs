@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use knoll_api::{
-    Approval, Run, RunStatus, Source, Workspace,
+    Approval, Run, RunStatus, Source, Stack, Workspace,
     names::{finalizer, reason},
 };
 use knoll_core::{
@@ -13,6 +13,7 @@ use knoll_core::{
     identity::Subject,
     machine::Settled,
     pod,
+    policy::Effective,
     run::{self, RunAction, RunDecision, RunFacts, RunOutcome},
     steps::Stage,
 };
@@ -27,6 +28,7 @@ use crate::{
     controller::{Error, Written, code},
     driver::{Effect, Observation, Reconciler, set_finalizer},
     index::Target,
+    policy,
 };
 
 pub struct Runs;
@@ -38,11 +40,13 @@ pub struct SeenRun {
     pod: Option<Arc<Pod>>,
     pods: Vec<Arc<Pod>>,
     approvals: Vec<Arc<Approval>>,
+    stack: Option<Arc<Stack>>,
+    policy: Effective,
 }
 
 impl SeenRun {
     fn with_facts<T>(&self, then: impl FnOnce(&RunFacts<'_>) -> T) -> T {
-        let Self { run, workspace, pod, pods, approvals } = self;
+        let Self { run, workspace, pod, pods, approvals, stack, policy } = self;
         let pods: Vec<&Pod> = pods.iter().map(AsRef::as_ref).collect();
         let approvals: Vec<&Approval> = approvals.iter().map(AsRef::as_ref).collect();
         then(&RunFacts {
@@ -51,6 +55,8 @@ impl SeenRun {
             pod: pod.as_deref(),
             pods: &pods,
             approvals: &approvals,
+            stack: stack.as_deref(),
+            policy,
         })
     }
 }
@@ -76,12 +82,22 @@ impl Reconciler for Runs {
         let unfinished = run.status.as_ref().is_none_or(|status| !status.phase.is_finished());
         let approvals =
             if unfinished { caches.approvals.referring_to(Target::Run, namespace, run.name()) } else { Vec::new() };
+        let workspace = caches.workspaces.named(namespace, &run.spec.workspace);
+        let stack = caches.stacks.named(namespace, &run.spec.workspace);
+        // Nothing depends on the Policies any more when the Run has ended.
+        let policy = if unfinished {
+            policy::demands_on(context, namespace, workspace.as_deref(), stack.as_deref()).await?
+        } else {
+            Effective::default()
+        };
         Ok(Observation::Complete(SeenRun {
             run: run.clone(),
-            workspace: caches.workspaces.named(namespace, &run.spec.workspace),
+            workspace,
             pod: current_pod(context, run).await?,
             pods: caches.pods.referring_to(Target::Run, namespace, run.name()),
             approvals,
+            stack,
+            policy,
         }))
     }
 

@@ -18,6 +18,7 @@ use knoll_core::{
     events::{self, Event},
     identity::Subject,
     machine::{Decision, Settled},
+    policy::Effective,
     stack::{self, OwnedObject, RemoteSource, StackAction, StackFacts, StackOutcome, needs},
     workspace::Head,
 };
@@ -31,6 +32,7 @@ use crate::{
     controller::{Error, Written},
     driver::{Effect, Observation, Reconciler},
     index::Target,
+    policy,
     watch::Triggers,
 };
 use inputs::StackInputs;
@@ -61,6 +63,7 @@ pub struct SeenStack {
     related: Vec<Arc<Stack>>,
     atom: Option<Arc<Atom>>,
     remote: Option<RemoteSource>,
+    policy: Effective,
 }
 
 impl SeenStack {
@@ -79,6 +82,7 @@ impl SeenStack {
             related: &related,
             atom: self.atom.as_deref(),
             remote: self.remote.as_ref(),
+            policy: &self.policy,
         })
     }
 }
@@ -103,8 +107,11 @@ impl Reconciler for Stacks {
         let outputs =
             stack.spec.outputs.as_ref().and_then(|outputs| caches.secrets.named(namespace, &outputs.secret_name));
         let atom = stack.spec.rollback_with.as_ref().and_then(|atom| caches.atoms.named(namespace, atom));
+        let workspace = caches.workspaces.named(namespace, name);
+        let policy = policy::demands_on(context, namespace, workspace.as_deref(), Some(stack)).await?;
         Ok(Observation::Complete(SeenStack {
-            workspace: caches.workspaces.named(namespace, name),
+            workspace,
+            policy,
             head: caches.state(namespace, name),
             has_outputs_secret: outputs.is_some(),
             secrets: owned_secrets(context, stack),

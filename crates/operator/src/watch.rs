@@ -12,10 +12,10 @@ use futures::{
 use k8s_openapi::{
     NamespaceResourceScope, api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use knoll_api::{Approval, Atom, AtomVersion, Run, Stack, Workspace, names::reason};
+use knoll_api::{Approval, Atom, AtomVersion, Policy, Run, Stack, Workspace, names::reason};
 use kube::{
     Api, Client, Resource, ResourceExt,
-    core::DeserializeGuard,
+    core::{ClusterResourceScope, DeserializeGuard},
     runtime::{
         WatchStreamExt,
         reflector::{ObjectRef, store::Writer},
@@ -133,24 +133,18 @@ type Decoded<K> = Result<K, Box<ObjectMeta>>;
 
 impl<K> Feed<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: Resource<DynamicType = (), Scope: Reach> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     /// Keeps the cache up to date until `shutdown`.
     pub async fn run(mut self, context: Arc<Context>, namespace: Option<String>, shutdown: CancellationToken) {
         let (client, config) = (context.client.clone(), self.config.clone());
         let events = match self.decoding {
-            Decoding::Plain => kube::runtime::watcher(api::<K>(&client, namespace.as_deref()), config)
+            Decoding::Plain => kube::runtime::watcher(K::Scope::api::<K>(&client, namespace.as_deref()), config)
                 .default_backoff()
                 .map_ok(|event| map(event, Ok))
                 .left_stream(),
             Decoding::Guarded => {
-                kube::runtime::watcher(api::<DeserializeGuard<K>>(&client, namespace.as_deref()), config)
+                kube::runtime::watcher(K::Scope::api::<DeserializeGuard<K>>(&client, namespace.as_deref()), config)
                     .default_backoff()
                     .map_ok(|event| map(event, |guard| guard.0.map_err(|invalid| Box::new(invalid.metadata))))
                     .right_stream()
@@ -186,17 +180,28 @@ where
                 self.went(context, &object);
             }
             // The last version that could be decoded stays, and is fenced off by its resourceVersion.
-            Event::Apply(Err(meta)) | Event::InitApply(Err(meta)) => skip::<K>(context, &meta),
+            Event::Apply(Err(meta)) | Event::InitApply(Err(meta)) => {
+                context.undecodable.note::<K>(&meta);
+                undecodable_changed::<K>(context);
+                skip::<K>(context, &meta);
+            }
             Event::Delete(Err(meta)) => {
-                let key = ObjectRef::new(meta.name.as_deref().unwrap_or_default())
-                    .within(meta.namespace.as_deref().unwrap_or_default());
+                self.decodable(context, &meta);
+                let mut key = ObjectRef::new(meta.name.as_deref().unwrap_or_default());
+                key.namespace.clone_from(&meta.namespace);
                 if let Some(known) = self.cache.store().get(&key) {
                     self.writer.apply_watcher_event(&Event::Delete(known.as_ref().clone()));
                     self.went(context, &known);
                 }
             }
-            Event::Init => self.writer.apply_watcher_event(&Event::Init),
+            Event::Init => {
+                context.undecodable.list_begins::<K>();
+                self.writer.apply_watcher_event(&Event::Init);
+            }
             Event::InitDone => {
+                if context.undecodable.list_ends::<K>() {
+                    undecodable_changed::<K>(context);
+                }
                 let before: Vec<Arc<K>> = self.cache.all();
                 self.writer.apply_watcher_event(&Event::InitDone);
                 let is_gone = |old: &&Arc<K>| self.cache.store().get(&ObjectRef::from_obj(old.as_ref())).is_none();
@@ -211,25 +216,51 @@ where
         (self.strip)(object);
     }
 
+    /// An object is gone, or can be decoded again.
+    fn decodable(&self, context: &Context, meta: &ObjectMeta) {
+        if context.undecodable.forget::<K>(meta) {
+            undecodable_changed::<K>(context);
+        }
+    }
+
     fn came(&self, context: &Context, object: &K) {
+        self.decodable(context, object.meta());
         self.cache.index().apply(object);
         (self.on_change)(context, &context.ask, object);
     }
 
     fn went(&self, context: &Context, object: &K) {
+        self.decodable(context, object.meta());
         self.cache.index().delete(object);
         (self.on_change)(context, &context.ask, object);
     }
 }
 
-/// The objects of a kind that the operator is responsible for.
-fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
+/// The objects of a kind that the operator is responsible for: those of its namespace, if it has one and the kind is
+/// namespaced.
+pub trait Reach: Sized {
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: &Client, namespace: Option<&str>) -> Api<K>;
+}
+
+impl Reach for NamespaceResourceScope {
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: &Client, namespace: Option<&str>) -> Api<K> {
+        match namespace {
+            Some(namespace) => Api::namespaced(client.clone(), namespace),
+            None => Api::all(client.clone()),
+        }
+    }
+}
+
+impl Reach for ClusterResourceScope {
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: &Client, _: Option<&str>) -> Api<K> {
+        Api::all(client.clone())
+    }
+}
+
+/// A Policy that nobody can read holds for everything, so everything is looked at when one comes or goes.
+fn undecodable_changed<K: Resource<DynamicType = ()>>(context: &Context) {
+    if K::kind(&()) == Policy::kind(&()) {
+        crate::policy::ask_all(context, &context.ask);
     }
 }
 

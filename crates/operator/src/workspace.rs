@@ -4,11 +4,12 @@ use std::{collections::BTreeSet, convert::Infallible, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use knoll_api::{Run, Workspace, WorkspaceStatus, names::label};
+use knoll_api::{Run, Stack, Workspace, WorkspaceStatus, names::label};
 use knoll_core::{
     identity::Subject,
     machine::{Decision, Settled},
     pod_outcome::{self, PodOutcome},
+    policy::Effective,
     workspace::{self, Head, WorkspaceFacts},
 };
 use kube::api::ListParams;
@@ -18,6 +19,7 @@ use crate::{
     controller::{Error, Written},
     driver::{Effect, Observation, Reconciler},
     index::Target,
+    policy,
 };
 
 pub struct Workspaces;
@@ -28,6 +30,8 @@ pub struct SeenWorkspace {
     runs: Vec<Arc<Run>>,
     lingering: BTreeSet<String>,
     head: Option<Head>,
+    stack: Option<Arc<Stack>>,
+    policy: Effective,
 }
 
 impl Reconciler for Workspaces {
@@ -60,13 +64,17 @@ impl Reconciler for Workspaces {
                 lingering.insert(active);
             }
         }
-        Ok(Observation::Complete(SeenWorkspace { workspace: workspace.clone(), runs, lingering, head }))
+        let stack = context.caches.stacks.named(namespace, name);
+        let policy = policy::demands_on(context, namespace, Some(workspace), stack.as_deref()).await?;
+        Ok(Observation::Complete(SeenWorkspace { workspace: workspace.clone(), runs, lingering, head, stack, policy }))
     }
 
     fn decide(seen: &SeenWorkspace, now: Timestamp) -> Decision<WorkspaceStatus, Infallible> {
-        let SeenWorkspace { workspace, runs, lingering, head } = seen;
+        let SeenWorkspace { workspace, runs, lingering, head, stack, policy } = seen;
         let runs: Vec<&Run> = runs.iter().map(AsRef::as_ref).collect();
-        workspace::decide(&WorkspaceFacts { workspace, runs: &runs, lingering, head: head.as_ref() }, now)
+        let facts =
+            WorkspaceFacts { workspace, runs: &runs, lingering, head: head.as_ref(), stack: stack.as_deref(), policy };
+        workspace::decide(&facts, now)
     }
 
     async fn act(_: &Arc<Context>, _: &SeenWorkspace, action: Infallible) -> Result<Effect<Infallible>, Error> {

@@ -59,7 +59,7 @@ pub struct Cluster {
     /// The URL of the API server.
     pub server: String,
     origin: Origin,
-    user: Arc<OnceCell<String>>,
+    user: Arc<OnceCell<ClusterUser>>,
 }
 
 impl Cluster {
@@ -97,19 +97,44 @@ impl Cluster {
         Ok(Self { client, namespace, server, origin, user: Arc::default() })
     }
 
-    /// The username of this user in the cluster, from one SelfSubjectReview per command. Records in another name are
-    /// refused by the cluster.
+    /// The username of this user in the cluster. Records in another name are refused by the cluster.
     pub async fn user(&self) -> Result<&str> {
+        self.whoami().await.map(|user| user.name.as_str())
+    }
+
+    /// The groups of this user in the cluster, as many as an Approval takes.
+    pub async fn groups(&self) -> Result<&[String]> {
+        self.whoami().await.map(|user| user.groups.as_slice())
+    }
+
+    /// The user, from one SelfSubjectReview per command.
+    async fn whoami(&self) -> Result<&ClusterUser> {
         let ask = async || {
             let reviews: Api<SelfSubjectReview> = Api::all(self.client.clone());
             let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
             let answer = answer.explain(self, "cannot read your username from the cluster")?;
-            let name = answer.status.and_then(|status| status.user_info?.username).filter(|name| !name.is_empty());
-            name.ok_or_else(|| anyhow!("the cluster returned no username; log in again"))
+            let user = answer.status.and_then(|status| status.user_info).unwrap_or_default();
+            let mut groups = user.groups.unwrap_or_default();
+            groups.retain(|group| (1..=MAX_GROUP).contains(&group.chars().count()));
+            groups.truncate(MAX_GROUPS);
+            let name = user.username.filter(|name| !name.is_empty());
+            let name = name.ok_or_else(|| anyhow!("the cluster returned no username; log in again"))?;
+            Ok(ClusterUser { name, groups })
         };
-        self.user.get_or_try_init(ask).await.map(String::as_str)
+        self.user.get_or_try_init(ask).await
     }
 }
+
+/// A user as the cluster knows them.
+#[derive(Debug)]
+struct ClusterUser {
+    name: String,
+    groups: Vec<String>,
+}
+
+/// The number of groups in an Approval, and their length: the limits of its schema.
+const MAX_GROUPS: usize = 256;
+const MAX_GROUP: usize = 253;
 
 /// Fails with the list of contexts when the requested one does not exist.
 fn check_context(config: &Kubeconfig, context: Option<&str>, origin: &Origin) -> Result<()> {

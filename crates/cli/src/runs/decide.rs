@@ -61,7 +61,8 @@ pub async fn run(args: DecisionArgs, decision: Decision, outer: &Connection) -> 
         waiting_digest(&super::get(&session, &name).await?)?;
     }
     let by = session.cluster.user().await?.to_owned();
-    let spec = ApprovalSpec { run: name.clone(), digest, decision, by: by.clone(), comment: args.comment };
+    let groups = session.cluster.groups().await?.to_vec();
+    let spec = ApprovalSpec { run: name.clone(), digest, decision, by: by.clone(), groups, comment: args.comment };
     let metadata = ObjectMeta { generate_name: Some(format!("{name}-")), ..ObjectMeta::default() };
     let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
     let approval = Approval { metadata, spec, status: None };

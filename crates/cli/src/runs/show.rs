@@ -59,7 +59,8 @@ pub async fn run(args: RunCommand, outer: &Connection) -> Result<ExitCode> {
 /// The comment of the Approval that decided the run.
 async fn comment(session: &Session, run: &Run) -> Option<String> {
     let decision = run.status.as_ref()?.decision.as_ref()?;
-    session.api::<Approval>().get_opt(&decision.approval).await.ok()??.spec.comment
+    let approval = decision.approvals.last()?;
+    session.api::<Approval>().get_opt(approval).await.ok()??.spec.comment
 }
 
 fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -> String {

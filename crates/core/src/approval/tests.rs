@@ -1,7 +1,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use knoll_api::{approval::ApprovalSpec, run::RunStatus};
+use knoll_api::{
+    approval::ApprovalSpec,
+    run::{Operation, RunStatus},
+};
 
 use super::*;
 
@@ -10,7 +13,13 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn approval(name: &str, run: &str, digest: &str, decision: Decision, created: i64) -> Approval {
-    let spec = ApprovalSpec { run: run.into(), digest: digest.into(), decision, by: "alice".into(), comment: None };
+    let spec = ApprovalSpec {
+        run: run.into(),
+        digest: digest.into(),
+        decision,
+        by: "alice".into(),
+        ..ApprovalSpec::default()
+    };
     let mut approval = Approval::new(name, spec);
     approval.metadata.creation_timestamp = Some(Time(at(created)));
     approval
@@ -25,8 +34,8 @@ fn run(phase: RunPhase, digest: Option<&str>) -> Run {
 
 #[track_caller]
 fn check(approvals: &[Approval], expect: Option<(&str, Decision)>) {
-    let got = match judge(&run(RunPhase::Review, Some("d")), "d", approvals) {
-        Verdict::Decided(decision) => Some((decision.approval, decision.decision)),
+    let got = match judge(&run(RunPhase::Review, Some("d")), "d", approvals, &Reviewers::default()) {
+        Verdict::Decided(decision) => Some((decision.approvals.join(","), decision.decision)),
         Verdict::Open { .. } => None,
     };
     assert_eq!(got, expect.map(|(name, decision)| (name.to_owned(), decision)));
@@ -49,7 +58,7 @@ fn only_the_first_decision_on_the_exact_digest_counts() {
 #[track_caller]
 fn check_effect(run: Option<Run>, digest: &str, expect: Option<(ApprovalPhase, &str)>) {
     let approval = approval("a", "r", digest, Decision::Approve, 20);
-    let status = effect(&approval, run.as_ref(), at(30));
+    let status = effect(&approval, run.as_ref(), &[&approval], &Reviewers::default(), at(30));
     let got = status.as_ref().map(|status| (status.phase, status.conditions[0].reason.as_str()));
     assert_eq!(got, expect);
 }
@@ -58,7 +67,7 @@ fn check_effect(run: Option<Run>, digest: &str, expect: Option<(ApprovalPhase, &
 fn an_approval_is_told_what_it_did() {
     let decided = |name: &str| {
         let mut run = run(RunPhase::Running, None);
-        let decision = ReviewDecision { approval: name.into(), decision: Decision::Approve, by: "alice".into() };
+        let decision = ReviewDecision { approvals: vec![name.into()], decision: Decision::Approve, by: "alice".into() };
         run.status.as_mut().unwrap().decision = Some(decision);
         Some(run)
     };
@@ -72,29 +81,85 @@ fn an_approval_is_told_what_it_did() {
     check_effect(Some(run(RunPhase::Running, None)), "d", None);
 }
 
+/// An Approval by this user, who names these groups.
+fn by(name: &str, user: &str, groups: &[&str], created: i64) -> Approval {
+    let mut approval = approval(name, "r", "d", Decision::Approve, created);
+    approval.spec.by = user.into();
+    approval.spec.groups = groups.iter().map(ToString::to_string).collect();
+    approval
+}
+
+#[track_caller]
+fn check_reviewers(reviewers: &Reviewers, approvals: &[Approval], expect: &str) {
+    let run = run(RunPhase::Review, Some("d"));
+    let got = match judge(&run, "d", approvals, reviewers) {
+        Verdict::Decided(decision) => format!("{:?} by {}", decision.decision, decision.by),
+        Verdict::Open { counted, needed, .. } => format!("{} of {needed}", counted.len()),
+    };
+    assert_eq!(got, expect);
+}
+
 #[test]
-fn commands_are_privileged_by_their_first_words() {
-    let workspace =
-        WorkspaceSpec { privileged_commands: vec!["state rm".into(), "sh".into()], ..WorkspaceSpec::default() };
-    let rows = [
-        ("state rm", &["a.b"][..], true),
-        ("state", &["rm", "a.b"], true),
-        ("state", &["list"], false),
-        ("sh", &[], true),
-        ("show", &[], false),
-    ];
-    for (command, args, expect) in rows {
-        let args = args.iter().map(ToString::to_string).collect();
-        let spec = RunSpec { operation: Operation::Command, command: Some(command.into()), args, ..RunSpec::default() };
-        assert_eq!(is_privileged(&spec, &workspace), expect, "{command}");
-    }
+fn a_run_needs_as_many_different_users_as_the_policies_demand() {
+    let two = Reviewers { approvers: 2, ..Reviewers::default() };
+    check_reviewers(&two, &[], "0 of 2");
+    check_reviewers(&two, &[by("a", "ann", &[], 20)], "1 of 2");
+    check_reviewers(&two, &[by("a", "ann", &[], 20), by("b", "ann", &[], 21)], "1 of 2");
+    check_reviewers(&two, &[by("a", "ann", &[], 20), by("b", "bob", &[], 21)], "Approve by ann, bob");
+    let mut discards = by("c", "cid", &[], 22);
+    discards.spec.decision = Decision::Discard;
+    check_reviewers(&two, &[by("a", "ann", &[], 20), discards], "Discard by cid");
+
+    let groups = Reviewers {
+        approvers: 1,
+        groups: vec![("p".into(), vec!["release".into(), "ops".into()]), ("q".into(), vec!["eu".into()])],
+        ..Reviewers::default()
+    };
+    check_reviewers(&groups, &[by("a", "ann", &[], 20)], "0 of 1");
+    check_reviewers(&groups, &[by("a", "ann", &["ops"], 20)], "0 of 1");
+    check_reviewers(&groups, &[by("a", "ann", &["opsx", "eu"], 20)], "0 of 1");
+    check_reviewers(&groups, &[by("a", "ann", &["eu", "ops"], 20)], "Approve by ann");
+
+    // The requester is not known, so there has to be one more.
+    let four_eyes = Reviewers { approvers: 1, four_eyes: vec!["p".into()], ..Reviewers::default() };
+    check_reviewers(&four_eyes, &[by("a", "ann", &[], 20)], "1 of 2");
+    check_reviewers(&four_eyes, &[by("a", "ann", &[], 20), by("b", "bob", &[], 21)], "Approve by ann, bob");
+}
+
+#[test]
+fn who_asked_for_a_run_does_not_approve_it() {
+    let four_eyes = Reviewers { approvers: 1, four_eyes: vec!["p".into()], ..Reviewers::default() };
+    let mut run = run(RunPhase::Review, Some("d"));
+    run.spec.requested_by = Some("ann".into());
+    let own = by("a", "ann", &[], 20);
+    assert!(matches!(judge(&run, "d", [&own], &four_eyes), Verdict::Open { needed: 1, .. }));
+    let status = effect(&own, Some(&run), &[&own], &four_eyes, at(30)).unwrap();
+    assert_eq!((status.phase, status.conditions[0].reason.as_str()), (ApprovalPhase::NoEffect, reason::REQUESTER));
+    assert!(matches!(judge(&run, "d", [&own, &by("b", "bob", &[], 21)], &four_eyes), Verdict::Decided(_)));
+}
+
+#[test]
+fn an_approval_that_does_not_count_says_why() {
+    let reviewers =
+        Reviewers { approvers: 2, groups: vec![("p".into(), vec!["release".into()])], ..Reviewers::default() };
+    let all = [by("a", "ann", &["release"], 20), by("b", "bob", &[], 21), by("c", "ann", &["release"], 22)];
+    let others: Vec<&Approval> = all.iter().collect();
+    let waits = run(RunPhase::Review, Some("d"));
+    let told = |approval: &Approval| {
+        let status = effect(approval, Some(&waits), &others, &reviewers, at(30)).unwrap();
+        (status.phase, status.conditions[0].reason.clone())
+    };
+    assert_eq!(told(&all[0]), (ApprovalPhase::Counted, reason::COUNTED.to_owned()));
+    assert_eq!(told(&all[1]), (ApprovalPhase::NoEffect, reason::NOT_IN_GROUP.to_owned()));
+    assert_eq!(told(&all[2]), (ApprovalPhase::NoEffect, reason::DUPLICATE.to_owned()));
 }
 
 #[test]
 fn two_commands_have_two_digests() {
     let digest = |args: &[&str], bundle| {
         let args = args.iter().map(ToString::to_string).collect();
-        command_digest(&RunSpec { command: Some("sh".into()), args, ..RunSpec::default() }, bundle)
+        let operation = Operation::Command;
+        command_digest(&RunSpec { operation, command: Some("sh".into()), args, ..RunSpec::default() }, bundle)
     };
     let all = [digest(&["a", "b"], None), digest(&["ab"], None), digest(&["a"], Some("b")), digest(&["a b"], None)];
     for (index, one) in all.iter().enumerate() {

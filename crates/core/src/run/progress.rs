@@ -126,7 +126,7 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
 
 /// The plan is stored and waits for a person; a plan without a digest cannot be approved byte for byte.
 fn review(next: &mut RunStatus, run: &Run, now: Timestamp) {
-    debug_assert!(steps::is_reviewed(&run.spec));
+    debug_assert!(steps::is_reviewed(&run.spec, next));
     let Some(digest) = next.plan.as_ref().and_then(|plan| plan.digest.clone()) else {
         let message = "The runner ended without the digest of its plan, so there is nothing to approve; run it again.";
         status::finish(next, run, RunPhase::Failed, &Cause::new(reason::RUNNER_LOST, message), now);
@@ -135,10 +135,15 @@ fn review(next: &mut RunStatus, run: &Run, now: Timestamp) {
     begin_review(next, run, digest, now);
 }
 
+/// What a run that waits for an Approval of `digest` says of itself.
+pub(crate) fn waiting_for(run: &Run, digest: &str) -> String {
+    let name = run.metadata.name.as_deref().unwrap_or_default();
+    format!("It waits for a decision on `{digest}`: knoll approve {name}, or knoll discard {name}.")
+}
+
 /// Lets the run wait for an Approval of `digest`.
 pub(crate) fn begin_review(next: &mut RunStatus, run: &Run, digest: String, now: Timestamp) {
-    let name = run.metadata.name.as_deref().unwrap_or_default();
-    let message = format!("It waits for a decision on `{digest}`: knoll approve {name}, or knoll discard {name}.");
+    let message = waiting_for(run, &digest);
     next.review_digest = Some(digest);
     let step = StepStatus { state: StepState::Waiting, ..StepStatus::started(StepName::Review, MicroTime(now), 0) };
     status::set_step(next, StepStatus { log_offset: None, ..step });

@@ -16,11 +16,12 @@ use super::{
 };
 use crate::{
     approval::{self, Verdict},
-    conditions::ConditionWriter,
+    conditions::{ConditionWriter, Truth},
     machine::Decision,
+    policy::Demands,
 };
 
-/// A Run that waits for a decision.
+/// A Run that waits for a decision. The Policies of this moment count, not those of its start.
 pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDecision {
     let run = seen.run;
     if is_cancelled(run) {
@@ -31,15 +32,17 @@ pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timesta
         let cause = Cause::new(reason::SUPERSEDED, "A newer revision took its place while it waited for a decision.");
         return ended(seen, status, RunPhase::Discarded, &cause, now);
     }
-    if is_harmless(run, &status) {
+    let demands = seen.demands();
+    if is_harmless(run, &status, demands.as_ref()) {
         let by = "the rule ManualOnDestroy".to_owned();
-        let decision = ReviewDecision { approval: String::new(), decision: Choice::Approve, by };
+        let decision = ReviewDecision { approvals: Vec::new(), decision: Choice::Approve, by };
         return decided(seen, status, decision, now);
     }
+    let reviewers = demands.map_or_else(|| seen.policy.reviewers(), |demands| demands.reviewers);
     let digest = status.review_digest.clone().unwrap_or_default();
-    match approval::judge(run, &digest, seen.approvals.iter().copied()) {
+    match approval::judge(run, &digest, seen.approvals.iter().copied(), &reviewers) {
         Verdict::Decided(decision) => decided(seen, status, decision, now),
-        Verdict::Open { mismatch } => {
+        Verdict::Open { mismatch, counted, needed, uncounted } => {
             let timeouts = steps::timeouts(&run.spec, seen.workspace);
             let since = status::step(&status, StepName::Review).and_then(|step| step.started_at.as_ref());
             let deadline = after(since.map(|time| time.0), timeouts.review.as_ref().map(|limit| limit.get()));
@@ -47,15 +50,23 @@ pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timesta
                 let message = format!("Nobody decided within {limit} (timeouts.review).");
                 return ended(seen, status, RunPhase::Discarded, &Cause::new(reason::TIMED_OUT, message), now);
             }
-            if let Some(name) = mismatch {
+            let mut message = progress::waiting_for(run, &digest);
+            if needed > 1 {
+                let by = if counted.is_empty() { String::new() } else { format!(" (by {})", counted.join(", ")) };
+                message += &format!(" It has {} of {needed} Approvals{by}.", counted.len());
+            }
+            let cause = Cause::new(reason::WAITING_FOR_APPROVAL, message.clone());
+            status::enter(&mut status, run, RunPhase::Review, &cause, now);
+            let mut conditions = ConditionWriter::new(&mut status.conditions, run.metadata.generation, now);
+            if let Some((name, why)) = uncounted {
+                let message = format!("{message} Approval `{name}` does not count. {why}");
+                conditions.set(condition::APPROVED, Truth::Unknown, reason::WAITING_FOR_APPROVAL, message);
+            } else if let Some(name) = mismatch {
                 let message =
                     format!("Approval `{name}` names another digest and has no effect; this run waits for `{digest}`.");
-                ConditionWriter::new(&mut status.conditions, run.metadata.generation, now).set(
-                    condition::APPROVED,
-                    false,
-                    reason::DIGEST_MISMATCH,
-                    message,
-                );
+                conditions.set(condition::APPROVED, false, reason::DIGEST_MISMATCH, message);
+            } else {
+                conditions.set(condition::APPROVED, Truth::Unknown, reason::WAITING_FOR_APPROVAL, message);
             }
             Decision::status(status).at(deadline)
         }
@@ -66,11 +77,21 @@ pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timesta
 fn decided(seen: &RunFacts<'_>, mut status: RunStatus, decision: ReviewDecision, now: Timestamp) -> RunDecision {
     let run = seen.run;
     let approved = decision.decision == Choice::Approve;
+    if approved {
+        // A Policy may have become stricter since the run was planned.
+        match seen.demands() {
+            None => return super::workspace_gone(seen, now),
+            Some(demands) if !demands.violations.is_empty() => return super::refused(seen, status, &demands, now),
+            Some(_) => {}
+        }
+    }
     let word = if approved { "approved" } else { "discarded" };
     let why = if approved { reason::APPROVED } else { reason::DISCARDED };
-    let message = match decision.approval.as_str() {
-        "" => format!("It was {word} by {}.", decision.by),
-        approval => format!("It was {word} by {} (Approval `{approval}`).", decision.by),
+    let approvals: Vec<String> = decision.approvals.iter().map(|approval| format!("`{approval}`")).collect();
+    let message = match approvals.as_slice() {
+        [] => format!("It was {word} by {}.", decision.by),
+        [approval] => format!("It was {word} by {} (Approval {approval}).", decision.by),
+        approvals => format!("It was {word} by {} (Approvals {}).", decision.by, approvals.join(", ")),
     };
     let cause = Cause::new(why, message);
     if let Some(step) = status.steps.iter_mut().find(|step| step.name == StepName::Review) {
@@ -89,7 +110,7 @@ fn decided(seen: &RunFacts<'_>, mut status: RunStatus, decision: ReviewDecision,
     if !approved {
         return ended(seen, status, RunPhase::Discarded, &cause, now);
     }
-    if steps::is_reviewed(&run.spec) {
+    if steps::is_reviewed(&run.spec, &status) {
         return create_pod(seen, status, Stage::Apply, now);
     }
     // A command was approved before it had its turn: now it queues as any other.
@@ -103,9 +124,10 @@ pub(super) fn begin_command(status: &mut RunStatus, run: &Run, now: Timestamp) {
     progress::begin_review(status, run, digest, now);
 }
 
-/// Whether the run asks for a decision only on what destroys, and its plan destroys nothing.
-fn is_harmless(run: &Run, status: &RunStatus) -> bool {
-    run.spec.approval == RunApproval::ManualOnDestroy
-        && steps::is_reviewed(&run.spec)
+/// Whether the run needs a decision only on what destroys, now as when it started, and its plan destroys nothing.
+fn is_harmless(run: &Run, status: &RunStatus, demands: Option<&Demands>) -> bool {
+    steps::approval(&run.spec, status) == RunApproval::ManualOnDestroy
+        && demands.is_some_and(|demands| demands.approval != RunApproval::Manual)
+        && steps::is_reviewed(&run.spec, status)
         && status.plan.as_ref().is_some_and(|plan| plan.destroy == 0)
 }

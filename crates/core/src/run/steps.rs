@@ -10,17 +10,23 @@ use knoll_api::{
 
 pub use knoll_api::wire::Stage;
 
+/// The approval that holds for the run: the one that its status names, or its own before it has a pod.
+#[must_use]
+pub fn approval(spec: &RunSpec, status: &RunStatus) -> RunApproval {
+    status.approval.unwrap_or(spec.approval)
+}
+
 /// Whether a review parts the run in two pods.
 #[must_use]
-pub fn is_reviewed(spec: &RunSpec) -> bool {
+pub fn is_reviewed(spec: &RunSpec, status: &RunStatus) -> bool {
     let plans_and_applies = matches!(spec.operation, Operation::Apply | Operation::Destroy | Operation::Refresh);
-    plans_and_applies && matches!(spec.approval, RunApproval::Manual | RunApproval::ManualOnDestroy)
+    plans_and_applies && matches!(approval(spec, status), RunApproval::Manual | RunApproval::ManualOnDestroy)
 }
 
 /// The stage of the run's current pod, or of the one to be created next.
 #[must_use]
 pub fn stage(spec: &RunSpec, status: &RunStatus) -> Stage {
-    match (is_reviewed(spec), &status.decision) {
+    match (is_reviewed(spec, status), &status.decision) {
         (false, _) => Stage::Whole,
         (true, None) => Stage::Plan,
         (true, Some(_)) => Stage::Apply,
@@ -29,10 +35,12 @@ pub fn stage(spec: &RunSpec, status: &RunStatus) -> Stage {
 
 /// The steps that a pod of this stage does, in order. Hooks that the run does not have make no step.
 #[must_use]
-pub fn of_stage(spec: &RunSpec, stage: Stage) -> Vec<StepName> {
+pub fn of_stage(spec: &RunSpec, status: &RunStatus, stage: Stage) -> Vec<StepName> {
+    // Where terraform asks, it plans and applies in one process.
+    let asks = approval(spec, status) == RunApproval::Prompt && spec.operation != Operation::Plan;
     StepName::ALL
         .into_iter()
-        .filter(|step| belongs(spec, stage, *step))
+        .filter(|step| belongs(spec, asks, stage, *step))
         .filter(|step| !is_hook(*step) || hooks_of(&spec.hooks, *step).next().is_some())
         .collect()
 }
@@ -66,10 +74,8 @@ fn is_hook(step: StepName) -> bool {
 }
 
 /// Whether a pod of this stage does the step. A second pod sets up and initialises again: it has a new disk.
-fn belongs(spec: &RunSpec, stage: Stage, step: StepName) -> bool {
+fn belongs(spec: &RunSpec, asks: bool, stage: Stage, step: StepName) -> bool {
     let operation = spec.operation;
-    // Where terraform asks, it plans and applies in one process.
-    let asks = spec.approval == RunApproval::Prompt && operation != Operation::Plan;
     let plans = stage != Stage::Apply && operation != Operation::Command && !asks;
     let applies = stage != Stage::Plan && !matches!(operation, Operation::Plan | Operation::Command);
     match step {
@@ -98,7 +104,7 @@ mod tests {
     fn check(operation: Operation, stage: Stage, hooks: &[HookStep], expect: &str) {
         let hooks = hooks.iter().map(|step| Hook { step: *step, ..Hook::default() }).collect();
         let spec = RunSpec { operation, hooks, ..RunSpec::default() };
-        let steps: Vec<_> = of_stage(&spec, stage).into_iter().map(StepName::as_str).collect();
+        let steps: Vec<_> = of_stage(&spec, &RunStatus::default(), stage).into_iter().map(StepName::as_str).collect();
         assert_eq!(steps.join(" "), expect);
     }
 
@@ -116,7 +122,11 @@ mod tests {
         let steps = |operation, command: Option<&str>| {
             let command = command.map(str::to_owned);
             let spec = RunSpec { operation, command, approval: RunApproval::Prompt, ..RunSpec::default() };
-            of_stage(&spec, Stage::Whole).into_iter().map(StepName::as_str).collect::<Vec<_>>().join(" ")
+            of_stage(&spec, &RunStatus::default(), Stage::Whole)
+                .into_iter()
+                .map(StepName::as_str)
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(steps(Operation::Apply, None), "setup init apply outputs");
         assert_eq!(steps(Operation::Destroy, None), "setup init apply outputs");

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod policies;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
@@ -31,6 +33,8 @@ struct World {
     /// A pod of an earlier run of the same name.
     leftover: Option<Pod>,
     pods_made: usize,
+    stack: Option<Stack>,
+    policy: Effective,
 }
 
 impl World {
@@ -42,7 +46,16 @@ impl World {
         run.metadata.creation_timestamp = Some(Time(at(0)));
         run.metadata.finalizers = finalizers(&run.spec);
         let workspace = Some(Workspace::new("w", WorkspaceSpec::default()));
-        Self { run, workspace, pod: None, approvals: Vec::new(), leftover: None, pods_made: 0 }
+        Self {
+            run,
+            workspace,
+            pod: None,
+            approvals: Vec::new(),
+            leftover: None,
+            pods_made: 0,
+            stack: None,
+            policy: Effective::default(),
+        }
     }
 
     fn apply(approval: RunApproval) -> Self {
@@ -77,8 +90,8 @@ impl World {
             run: "r".to_owned(),
             digest: digest.to_owned(),
             decision,
-            by: "alice".to_owned(),
-            comment: None,
+            by: format!("user-of-{name}"),
+            ..ApprovalSpec::default()
         };
         let mut approval = Approval::new(name, spec);
         approval.metadata.creation_timestamp = Some(Time(at(50)));
@@ -94,6 +107,8 @@ impl World {
             pod: self.pod.as_ref(),
             pods: &pods,
             approvals: &approvals,
+            stack: self.stack.as_ref(),
+            policy: &self.policy,
         })
     }
 
@@ -465,7 +480,7 @@ fn only_the_exact_digest_is_applied() {
     assert_eq!(creates(&world.step(4)), Some(Stage::Apply));
     world.expect(RunPhase::Running, reason::POD_CREATED);
     assert_eq!(world.status().pod_name.as_deref(), Some("r-apply"));
-    assert_eq!(world.status().decision.as_ref().unwrap().by, "alice");
+    assert_eq!(world.status().decision.as_ref().unwrap().by, "user-of-right");
     assert!(conditions::holds(&world.status().conditions, condition::APPROVED));
     world.report(5, &ends(0));
     world.expect(RunPhase::Succeeded, reason::SUCCEEDED);
@@ -523,7 +538,7 @@ fn the_files_of_a_privileged_command_are_stored_before_it_is_reviewed() {
     assert_eq!(action(&world.step(1)), Some(&RunAction::StoreSource(Box::new(source))));
     world.expect(RunPhase::Review, reason::WAITING_FOR_APPROVAL);
     assert_eq!(world.status().bundle.as_deref(), Some("sha256:files"));
-    let digest = approval::command_digest(&world.run.spec, Some("sha256:files"));
+    let digest = crate::approval::command_digest(&world.run.spec, Some("sha256:files"));
     assert_eq!(world.status().review_digest.as_ref(), Some(&digest));
     assert_eq!(action(&world.step(2)), None, "the files are stored once");
 

@@ -62,7 +62,10 @@ pub use runs::{owner_annotations, owner_labels, requested_by, workspace};
 pub use source::{FetchRecord, FetchRequest, KnownFetch, RemoteSource, StartedFetch};
 pub use state::{StackState, StackStateName, TRANSITIONS};
 
-use crate::machine::{Decision, Next, Settled};
+use crate::{
+    machine::{Decision, Next, Settled},
+    policy::Effective,
+};
 
 /// Everything that a Stack's next status depends on.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +91,8 @@ pub struct StackFacts<'a> {
     pub atom: Option<&'a Atom>,
     /// The known state of a source outside of the cluster; `None` for any other source.
     pub remote: Option<&'a RemoteSource>,
+    /// The demands of the Policies on the Stack's Workspace.
+    pub policy: &'a Effective,
 }
 
 /// An action. Each is safe to repeat.

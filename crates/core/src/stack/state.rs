@@ -10,7 +10,7 @@ use knoll_api::{
 use kube::ResourceExt;
 
 use super::{Inputs, StackFacts, Waits, backoff, cycle, deletion, is_deleted, unfinished, unready};
-use crate::status::Cause;
+use crate::{policy, status::Cause};
 
 /// The state of a Stack.
 ///
@@ -20,7 +20,7 @@ use crate::status::Cause;
 pub enum StackState<'a> {
     /// The Stack has no finalizer, so nothing may be created for it. Next: `Outdated`, once it has the finalizer.
     Unclaimed,
-    /// Its dependencies form a circle, or its Workspace belongs to somebody else. Next: none until a person corrects it.
+    /// Its dependencies form a circle, a Policy does not allow it, or its Workspace belongs to somebody else. Next: none until a person corrects it.
     Blocked(Cause),
     /// A Run that applies a revision is unfinished. Next: `Applied` when it succeeds; `Held`, `Retrying`, `RollbackDue`,
     /// `Reverted` or `RollbackFailed` when it does not, as `spec.onFailure` says; `Outdated` when a newer revision takes
@@ -205,6 +205,10 @@ pub(super) fn blocked(facts: &StackFacts<'_>) -> Option<Cause> {
             reason::DEPENDENCY_CYCLE,
             format!("These Stacks depend on each other: {circle}. Remove one of the references."),
         ));
+    }
+    let violations = facts.policy.check_stack(facts.stack);
+    if !violations.is_empty() {
+        return Some(Cause::new(reason::POLICY_VIOLATION, policy::message(&violations)));
     }
     let workspace = facts.workspace?;
     let name = workspace.name_any();

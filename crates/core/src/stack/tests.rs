@@ -42,6 +42,7 @@ pub(super) struct World {
     pub remote: Option<RemoteSource>,
     pub atom: Option<Atom>,
     pub secrets: Vec<OwnedObject>,
+    pub policy: Effective,
 }
 
 pub(super) fn snapshot(revision: &str) -> Snapshot {
@@ -83,6 +84,7 @@ impl World {
             remote: None,
             atom: None,
             secrets: Vec::new(),
+            policy: Effective::default(),
         }
     }
 
@@ -111,6 +113,7 @@ impl World {
             related: &related,
             atom: self.atom.as_ref(),
             remote: self.remote.as_ref(),
+            policy: &self.policy,
         })
     }
 

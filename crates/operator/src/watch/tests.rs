@@ -95,7 +95,7 @@ async fn a_reconcile_touches_what_it_is_about_however_many_objects_there_are() {
     let before = touched();
     let approval = Subject::new(caches.approvals.named("default", "a77").unwrap()).unwrap();
     assert!(matches!(Approvals::observe(&context, &approval).await, Ok(Observation::Complete(_))));
-    assert_eq!(touched() - before, 2, "the Approval and its Run");
+    assert_eq!(touched() - before, 4, "the Approval, its Run, its Workspace and the Approvals of the Run");
 
     let before = touched();
     runs.take(&context, Event::Apply(Ok(Run::clone(&run))));

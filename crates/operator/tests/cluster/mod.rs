@@ -234,7 +234,7 @@ pub fn plans(digest: String) -> Progress {
 /// A decision to apply `digest`.
 pub fn approval(name: &str, run: &str, digest: String) -> Approval {
     let (run, by) = (run.to_owned(), "alice".to_owned());
-    Approval::new(name, ApprovalSpec { run, digest, decision: Decision::Approve, by, comment: None })
+    Approval::new(name, ApprovalSpec { run, digest, decision: Decision::Approve, by, ..ApprovalSpec::default() })
 }
 
 /// A client whose process dies with the answer to its write number `last`: the write is done, the answer is lost.

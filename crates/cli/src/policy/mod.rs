@@ -1,0 +1,37 @@
+//! `knoll policy`: lists Policies, and explains what they demand of a Workspace.
+
+mod explain;
+mod list;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::connect::Connection;
+
+/// The arguments of `knoll policy`.
+#[derive(clap::Args)]
+pub struct PolicyArgs {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// List the policies of the cluster
+    #[command(visible_alias = "ls")]
+    List(list::PolicyListArgs),
+    /// Show what holds for a workspace, and which objects demand it
+    Explain(explain::PolicyExplainArgs),
+}
+
+/// Runs the command.
+pub async fn run(args: PolicyArgs, outer: &Connection) -> Result<ExitCode> {
+    let outer = &args.connection.or(outer);
+    match args.command {
+        Command::List(args) => list::run(args, outer).await,
+        Command::Explain(args) => explain::run(args, outer).await,
+    }
+}

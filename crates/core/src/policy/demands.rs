@@ -1,0 +1,174 @@
+//! What one Run has to pass: the demands of the Policies, of its Workspace and of the Workspace's Stack together.
+
+use knoll_api::{
+    policy::ReviewFloor,
+    run::{Operation, Run, RunApproval, RunSpec},
+    stack::Stack,
+    workspace::Workspace,
+};
+use kube::ResourceExt;
+
+use super::{Effective, Reviewers, Violation};
+use crate::{
+    queue::{self, Lane},
+    stack,
+};
+
+/// The flags of `terraform init` that change nothing but the working directory.
+const INIT_FLAGS: &[&str] = &["upgrade", "no-color", "input", "lockfile", "json", "get"];
+
+/// What a Run has to pass.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Demands {
+    /// The approval that holds: the Run's own, or a stricter one.
+    pub approval: RunApproval,
+    /// The Run needs an Approval before it starts, as it has no plan to look at; for this reason.
+    pub before_start: Option<String>,
+    /// Who has to approve it.
+    pub reviewers: Reviewers,
+    /// What is not allowed. The Run must not start, and not go on.
+    pub violations: Vec<Violation>,
+}
+
+/// The demands on a Run. `stack` is the Stack that has the name of the Workspace.
+#[must_use]
+pub fn demands(run: &Run, workspace: &Workspace, stack: Option<&Stack>, policy: &Effective) -> Demands {
+    let spec = &run.spec;
+    let floor = floor(spec, workspace, stack, policy);
+    let owner = stack.filter(|stack| stack::is_owned(workspace, stack));
+    let mut violations = policy.check_workspace(&workspace.spec);
+    if let Some(source) = &spec.source {
+        violations.extend(policy.check_source(source));
+    }
+    // The cluster lets nobody but the operator mark a Run as that of a Stack.
+    let of_stack = owner.is_some_and(|stack| stack::is_owned(run, stack));
+    let hooks_of_stack = of_stack || owner.is_some_and(|stack| stack.spec.hooks == spec.hooks);
+    violations.extend(policy.check_hooks(&spec.hooks, hooks_of_stack));
+    if !spec.hooks.is_empty() && !hooks_of_stack {
+        violations.extend(hook_could_do(workspace, policy));
+    }
+    if spec.snapshot.is_some() && !of_stack {
+        violations.extend(policy.check_foreign_snapshot());
+    }
+    Demands {
+        approval: at_least(spec.approval, floor),
+        before_start: before_start(spec, workspace, policy, floor),
+        reviewers: policy.reviewers(),
+        violations,
+    }
+}
+
+/// The least that the plan of a Run has to pass.
+fn floor(spec: &RunSpec, workspace: &Workspace, stack: Option<&Stack>, policy: &Effective) -> ReviewFloor {
+    let of_stack = stack.map(|stack| ReviewFloor::from(stack.spec.approval)).unwrap_or_default();
+    let of_operation =
+        operations(spec).into_iter().any(|operation| is_privileged(operation, workspace, policy).is_some());
+    let of_operation = if of_operation { ReviewFloor::Manual } else { ReviewFloor::Auto };
+    policy.floor().0.max(of_stack).max(of_operation)
+}
+
+/// The approval of a Run that asks for `own`, where at least `floor` is demanded.
+fn at_least(own: RunApproval, floor: ReviewFloor) -> RunApproval {
+    match (own, floor) {
+        (RunApproval::Manual, _) | (_, ReviewFloor::Manual) => RunApproval::Manual,
+        // The attached client is the user who started the run, so `Prompt` is no review.
+        (RunApproval::ManualOnDestroy, _) | (_, ReviewFloor::ManualOnDestroy) => RunApproval::ManualOnDestroy,
+        (RunApproval::Auto | RunApproval::Prompt, ReviewFloor::Auto) => own,
+    }
+}
+
+/// Why a Run without a plan needs an Approval before it starts, if it does.
+fn before_start(spec: &RunSpec, workspace: &Workspace, policy: &Effective, floor: ReviewFloor) -> Option<String> {
+    match spec.operation {
+        Operation::Plan => {
+            let from = is_privileged(Operation::Plan, workspace, policy)?;
+            Some(format!("Plans need an Approval by {from}."))
+        }
+        Operation::Command => {
+            let words: Vec<&str> = words(spec).collect();
+            let of_list = privileged(workspace, policy).find(|(command, _)| {
+                let command: Vec<&str> = command.split_whitespace().collect();
+                !command.is_empty() && words.starts_with(&command)
+            });
+            if let Some((command, from)) = of_list {
+                return Some(format!("The command `{command}` needs an Approval by {from}."));
+            }
+            (floor > ReviewFloor::Auto && !changes_nothing(spec)).then(|| {
+                "The command may change something and has no plan to review, so it needs an Approval before it starts."
+                    .to_owned()
+            })
+        }
+        Operation::Apply | Operation::Destroy | Operation::Refresh => None,
+    }
+}
+
+/// The operations of a Run that plans and applies: its own, and those that its flags make of it.
+fn operations(spec: &RunSpec) -> Vec<Operation> {
+    if matches!(spec.operation, Operation::Plan | Operation::Command) {
+        return Vec::new();
+    }
+    let flags = [("destroy", Operation::Destroy), ("refresh-only", Operation::Refresh)];
+    let of_flags = flags.into_iter().filter(|(flag, _)| has_flag(&spec.args, flag)).map(|(_, operation)| operation);
+    std::iter::once(spec.operation).chain(of_flags).collect()
+}
+
+fn has_flag(args: &[String], flag: &str) -> bool {
+    args.iter().any(|arg| flag_name(arg) == Some(flag))
+}
+
+/// The name of a flag: `-destroy`, `--destroy` and `-destroy=true` are the flag `destroy`.
+fn flag_name(arg: &str) -> Option<&str> {
+    let name = arg.trim_start().strip_prefix('-')?;
+    name.strip_prefix('-').unwrap_or(name).split('=').next()
+}
+
+/// The object by which an operation is privileged.
+fn is_privileged(operation: Operation, workspace: &Workspace, policy: &Effective) -> Option<String> {
+    let of_policy = policy.rules.iter().find(|rule| {
+        rule.allow.privileged.as_ref().is_some_and(|privileged| privileged.operations.contains(&operation))
+    });
+    if let Some(rule) = of_policy {
+        return Some(super::of_policy(&rule.policy));
+    }
+    privileged(workspace, policy).find(|(command, _)| command.trim() == operation.as_str()).map(|(_, from)| from)
+}
+
+/// The privileged commands, and the objects that say so.
+fn privileged<'a>(workspace: &'a Workspace, policy: &'a Effective) -> impl Iterator<Item = (&'a str, String)> {
+    let of_policies = policy.rules.iter().flat_map(|rule| {
+        let commands = rule.allow.privileged.iter().flat_map(|privileged| &privileged.commands);
+        commands.map(|command| (command.as_str(), super::of_policy(&rule.policy)))
+    });
+    let of_workspace = workspace.spec.privileged_commands.iter();
+    let name = format!("Workspace `{}`", workspace.name_any());
+    of_policies.chain(of_workspace.map(move |command| (command.as_str(), name.clone())))
+}
+
+/// A hook runs any command with the rights of the run, so it could run a privileged one.
+fn hook_could_do(workspace: &Workspace, policy: &Effective) -> Option<Violation> {
+    let (command, from) = privileged(workspace, policy).next()?;
+    let field = if from.starts_with("Policy") { "spec.allow.privileged.commands" } else { "spec.privilegedCommands" };
+    Some(Violation {
+        from,
+        field: field.to_owned(),
+        message: format!(
+            "`{command}` needs an Approval, and a hook of the Run could run it without one. Leave the hooks out, or put them into the Stack of the Workspace."
+        ),
+    })
+}
+
+/// The words of a command. Terraform joins the words before it looks for a subcommand, so a blank in an argument parts
+/// words there, too.
+fn words(spec: &RunSpec) -> impl Iterator<Item = &str> {
+    let command = spec.command.as_deref().unwrap_or_default();
+    command.split_whitespace().chain(spec.args.iter().flat_map(|arg| arg.split_whitespace()))
+}
+
+/// Whether a command is known to change neither infrastructure nor state.
+fn changes_nothing(spec: &RunSpec) -> bool {
+    let is_init = || {
+        let harmless = |arg: &String| flag_name(arg).is_some_and(|flag| INIT_FLAGS.contains(&flag));
+        spec.command.as_deref() == Some("init") && spec.args.iter().all(harmless)
+    };
+    queue::lane(spec) == Lane::AtOnce || is_init()
+}

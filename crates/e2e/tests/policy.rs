@@ -1,0 +1,336 @@
+//! Policies: what an organisation demands holds for every Run, however it was started.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use knoll_api::approval::{Approval, ApprovalPhase};
+use knoll_api::names::{condition, reason};
+use knoll_api::run::{Run, RunPhase};
+use knoll_api::stack::{Stack, StackPhase};
+use knoll_api::workspace::Workspace;
+use knoll_e2e::manifests::{MODULE, approval, inline, run, workspace};
+use knoll_e2e::{Namespace, World};
+
+const CREATE: [&str; 3] = ["create", "-f", "-"];
+
+/// A Policy that holds in one namespace, deleted afterwards.
+struct PolicyOf<'a> {
+    namespace: &'a Namespace,
+    name: String,
+}
+
+impl<'a> PolicyOf<'a> {
+    /// Creates or changes a Policy with these fields (YAML flow style, without braces).
+    #[track_caller]
+    fn apply(namespace: &'a Namespace, name: &str, fields: &str) -> Self {
+        let name = format!("{}-{name}", namespace.name);
+        let _ = namespace.kubectl_with(&manifest(&name, &namespace.name, fields), &["apply", "-f", "-"]).ok();
+        Self { namespace, name }
+    }
+}
+
+impl Drop for PolicyOf<'_> {
+    fn drop(&mut self) {
+        let _ = self.namespace.kubectl(&["delete", "policy.knoll.dev", &self.name, "--ignore-not-found"]);
+    }
+}
+
+fn manifest(name: &str, namespace: &str, fields: &str) -> String {
+    format!(
+        "apiVersion: knoll.dev/v1alpha1\nkind: Policy\nmetadata: {{name: {name}}}\nspec: {{namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {namespace}}}}}, {fields}}}\n"
+    )
+}
+
+fn ready(conditions: &[Condition]) -> &Condition {
+    conditions.iter().find(|found| found.type_ == condition::READY).unwrap()
+}
+
+/// Waits until the Workspace shows a demand of this Policy: from then on the operator knows of it.
+async fn known(namespace: &Namespace, workspace: &str, policy: &PolicyOf<'_>) {
+    let from = format!("Policy/{}", policy.name);
+    let shown = |found: &Workspace| {
+        let settings = found.status.iter().flat_map(|status| &status.policy);
+        settings.into_iter().any(|setting| setting.from == from)
+    };
+    namespace.until::<Workspace>(workspace, "showed the Policy", shown).await;
+}
+
+/// Waits until a Run is refused, and returns the message. No pod was ever made.
+async fn refused(namespace: &Namespace, name: &str) -> String {
+    let status = namespace.run_in(name, RunPhase::Failed).await.status.unwrap();
+    let ready = ready(&status.conditions);
+    assert_eq!(ready.reason, reason::POLICY_VIOLATION, "{ready:?}");
+    assert_eq!(status.pod_name, None, "there was a pod");
+    ready.message.clone()
+}
+
+/// An Approval by a user who names groups.
+fn approval_in(name: &str, run: &str, digest: &str, by: &str, groups: &str) -> String {
+    approval(name, run, digest, "Approve", by).replace("}\n", &format!(", groups: [{groups}]}}\n"))
+}
+
+async fn digest_of(namespace: &Namespace, name: &str) -> String {
+    namespace.run_in(name, RunPhase::Review).await.status.unwrap().review_digest.unwrap()
+}
+
+fn stack(name: &str, fields: &str) -> String {
+    format!(
+        "apiVersion: knoll.dev/v1alpha1\nkind: Stack\nmetadata: {{name: {name}}}\nspec:\n  source: {}\n  variables: {{word: one}}\n{fields}",
+        inline(MODULE)
+    )
+}
+
+#[tokio::test]
+async fn a_run_with_approval_auto_does_not_destroy_what_a_stack_wants_reviewed() {
+    let namespace = World::get().namespace().await;
+    let ann = namespace.person("ann", &["knoll-approver"]);
+    namespace.create(&stack("net", "  approval: Manual\n"));
+    let launched = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.last_run.is_some());
+    let first = namespace.until::<Stack>("net", "started a run", launched).await.status.unwrap().last_run.unwrap();
+    let digest = digest_of(&namespace, &first).await;
+    let _ = ann.kubectl_with(&approval("first", &first, &digest, "Approve", &ann.user), &CREATE).ok();
+    let is_ready = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.phase == StackPhase::Ready);
+    namespace.until::<Stack>("net", "was ready", is_ready).await;
+
+    let uma = namespace.person("uma", &["knoll-user"]);
+    let head = "apiVersion: knoll.dev/v1alpha1\nkind: Run\n";
+    let destroy =
+        format!("{head}metadata: {{name: wipe}}\nspec: {{workspace: net, operation: destroy, approval: Auto}}\n");
+    let _ = uma.kubectl_with(&destroy, &CREATE).ok();
+    namespace.run_in("wipe", RunPhase::Review).await;
+    // A command has no plan, so it needs an Approval before it starts.
+    let shell = format!(
+        "{head}metadata: {{name: shell}}\nspec: {{workspace: net, operation: command, command: sh, args: [-c, \"true\"]}}\n"
+    );
+    let _ = uma.kubectl_with(&shell, &CREATE).ok();
+    let status = namespace.run_in("shell", RunPhase::Review).await.status.unwrap();
+    assert_eq!(status.pod_name, None);
+    let found: Workspace = namespace.api().get("net").await.unwrap();
+    assert_eq!(found.status.unwrap().state.unwrap().resources, 1, "nothing was destroyed");
+}
+
+#[tokio::test]
+async fn privileged_operations_are_reviewed_and_hooks_do_not_get_around_privileged_commands() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w").replace("spec: {}", "spec: {privilegedCommands: [apply, destroy]}"));
+    namespace.create(&run("change", "w", &inline(MODULE)));
+    namespace.run_in("change", RunPhase::Review).await;
+
+    namespace.create(&workspace("v").replace("spec: {}", "spec: {privilegedCommands: [sh, state rm]}"));
+    namespace.create(&run("first", "v", &inline(MODULE)));
+    namespace.run_in("first", RunPhase::Succeeded).await;
+    let hooked = "apiVersion: knoll.dev/v1alpha1\nkind: Run\nmetadata: {name: hooked}\nspec:\n  workspace: v\n  operation: refresh\n  variables: {word: first}\n  hooks: [{name: remove, step: pre-plan, script: \"terraform state rm terraform_data.a\"}]\n";
+    namespace.create(hooked);
+    let message = refused(&namespace, "hooked").await;
+    assert!(message.contains("Workspace `v`") && message.contains("spec.privilegedCommands"), "{message}");
+    let found: Workspace = namespace.api().get("v").await.unwrap();
+    assert_eq!(found.status.unwrap().state.unwrap().resources, 1);
+}
+
+#[tokio::test]
+async fn the_floor_holds_for_every_run_and_a_stricter_policy_for_a_run_that_waits() {
+    let namespace = World::get().namespace().await;
+    let ann = namespace.person("ann", &["knoll-approver"]);
+    let bob = namespace.person("bob", &["knoll-approver"]);
+    namespace.create(&workspace("w"));
+    let policy = PolicyOf::apply(&namespace, "floor", "review: {floor: ManualOnDestroy}");
+    known(&namespace, "w", &policy).await;
+    // Its plan destroys nothing.
+    namespace.create(&run("first", "w", &inline(MODULE)));
+    namespace.run_in("first", RunPhase::Succeeded).await;
+
+    let policy = PolicyOf::apply(&namespace, "floor", "review: {floor: Manual}");
+    let is_manual = |found: &Workspace| {
+        let settings = found.status.iter().flat_map(|status| &status.policy);
+        settings.into_iter().any(|setting| setting.setting == "review.floor" && setting.value == "Manual")
+    };
+    namespace.until::<Workspace>("w", "showed the stricter floor", is_manual).await;
+    namespace.create(&run("second", "w", &inline(MODULE)));
+    let digest = digest_of(&namespace, "second").await;
+    let message = "It has 0 of 2 Approvals";
+    let policy_of_two = PolicyOf::apply(&namespace, "two", "review: {approvers: 2}");
+    let told = |run: &Run| ready(&run.status.as_ref().unwrap().conditions).message.contains(message);
+    namespace.until::<Run>("second", "needed two", told).await;
+    let _ = ann.kubectl_with(&approval("ann", "second", &digest, "Approve", &ann.user), &CREATE).ok();
+    let counted = |approval: &Approval| approval.status.as_ref().is_some_and(|s| s.phase == ApprovalPhase::Counted);
+    namespace.until::<Approval>("ann", "counted", counted).await;
+    let _ = ann.kubectl_with(&approval("ann-again", "second", &digest, "Approve", &ann.user), &CREATE).ok();
+    let says = |reason: &'static str| {
+        move |approval: &Approval| {
+            let conditions = approval.status.iter().flat_map(|status| &status.conditions);
+            conditions.into_iter().any(|condition| condition.reason == reason)
+        }
+    };
+    namespace.until::<Approval>("ann-again", "was a duplicate", says(reason::DUPLICATE)).await;
+    let waiting: Run = namespace.api().get("second").await.unwrap();
+    assert_eq!(waiting.status.unwrap().phase, RunPhase::Review);
+    let _ = bob.kubectl_with(&approval("bob", "second", &digest, "Approve", &bob.user), &CREATE).ok();
+    let status = namespace.run_in("second", RunPhase::Succeeded).await.status.unwrap();
+    assert_eq!(status.decision.unwrap().approvals, ["ann", "bob"]);
+    drop((policy, policy_of_two));
+}
+
+#[tokio::test]
+async fn an_approver_is_in_the_group_and_one_person_discards() {
+    let namespace = World::get().namespace().await;
+    let ann = namespace.person("ann", &["knoll-approver"]);
+    namespace.create(&workspace("w"));
+    let policy = PolicyOf::apply(&namespace, "groups", "review: {floor: Manual, groups: [release]}");
+    known(&namespace, "w", &policy).await;
+    namespace.create(&run("change", "w", &inline(MODULE)));
+    let digest = digest_of(&namespace, "change").await;
+
+    let _ = ann.kubectl_with(&approval("nobody", "change", &digest, "Approve", &ann.user), &CREATE).ok();
+    let not_in_group = |approval: &Approval| {
+        let conditions = approval.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|found| found.reason == reason::NOT_IN_GROUP && found.message.contains("release"))
+    };
+    namespace.until::<Approval>("nobody", "was told why", not_in_group).await;
+    // A group that the user is not in cannot be claimed.
+    let said = ann.kubectl_with(&approval_in("lie", "change", &digest, &ann.user, "release"), &CREATE).refused();
+    assert!(said.contains("knoll-approvals") && said.contains("spec.groups"), "{said}");
+    let member = ["--as", ann.user.as_str(), "--as-group", "release", "--as-group", "system:authenticated"];
+    let honest = approval_in("honest", "change", &digest, &ann.user, "release");
+    let _ = namespace.kubectl_with(&honest, &[&member[..], &CREATE].concat()).ok();
+    namespace.run_in("change", RunPhase::Succeeded).await;
+
+    namespace.create(&run("second", "w", &inline(MODULE)));
+    let digest = digest_of(&namespace, "second").await;
+    let _ = ann.kubectl_with(&approval("no", "second", &digest, "Discard", &ann.user), &CREATE).ok();
+    namespace.run_in("second", RunPhase::Discarded).await;
+}
+
+#[tokio::test]
+async fn who_asked_for_a_change_does_not_approve_it() {
+    let namespace = World::get().namespace().await;
+    let uma = namespace.person("uma", &["knoll-user", "knoll-approver"]);
+    let ann = namespace.person("ann", &["knoll-approver"]);
+    namespace.create(&workspace("w"));
+    let policy = PolicyOf::apply(&namespace, "eyes", "review: {floor: Manual, fourEyes: true}");
+    known(&namespace, "w", &policy).await;
+    let asked = format!("{}  requestedBy: {}\n", run("change", "w", &inline(MODULE)), uma.user);
+    let _ = uma.kubectl_with(&asked, &CREATE).ok();
+    let digest = digest_of(&namespace, "change").await;
+    let _ = uma.kubectl_with(&approval("own", "change", &digest, "Approve", &uma.user), &CREATE).ok();
+    let is_requester = |approval: &Approval| {
+        let conditions = approval.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|found| found.reason == reason::REQUESTER && found.message.contains(&policy.name))
+    };
+    namespace.until::<Approval>("own", "was told why", is_requester).await;
+    let _ = ann.kubectl_with(&approval("other", "change", &digest, "Approve", &ann.user), &CREATE).ok();
+    namespace.run_in("change", RunPhase::Succeeded).await;
+
+    // A Run that names nobody needs one more approver: one of the two may be the requester.
+    let _ = uma.kubectl_with(&run("second", "w", &inline(MODULE)), &CREATE).ok();
+    let digest = digest_of(&namespace, "second").await;
+    let _ = uma.kubectl_with(&approval("one", "second", &digest, "Approve", &uma.user), &CREATE).ok();
+    let counted = |approval: &Approval| approval.status.as_ref().is_some_and(|s| s.phase == ApprovalPhase::Counted);
+    namespace.until::<Approval>("one", "counted", counted).await;
+    let _ = ann.kubectl_with(&approval("two", "second", &digest, "Approve", &ann.user), &CREATE).ok();
+    namespace.run_in("second", RunPhase::Succeeded).await;
+}
+
+#[tokio::test]
+async fn what_a_policy_does_not_allow_is_refused_before_a_pod_exists() {
+    let namespace = World::get().namespace().await;
+    let policy = PolicyOf::apply(
+        &namespace,
+        "allow",
+        "allow: {images: [registry.example.com/team/*], serviceAccounts: [terraform], pod: {}, hooks: None, \
+         sources: {kinds: [inline, git], hosts: [{host: git.example.com, paths: [/platform]}]}, \
+         tools: [{name: terraform}], privileged: {operations: [refresh]}}",
+    );
+    let rows = [
+        ("image", "{image: registry.example.com.evil/team/tf}", "spec.allow.images"),
+        ("account", "{pod: {serviceAccountName: admin}}", "spec.allow.serviceAccounts"),
+        ("host", "{pod: {volumes: [{name: v, hostPath: {path: /}}]}}", "spec.allow.pod.hostPath"),
+        ("root", "{pod: {containerSecurityContext: {privileged: true}}}", "spec.allow.pod.privileged"),
+        ("tofu", "{tool: tofu}", "spec.allow.tools"),
+    ];
+    for (name, spec, field) in rows {
+        namespace.create(&workspace(name).replace("{}", spec));
+        known(&namespace, name, &policy).await;
+        namespace.create(&run(name, name, &inline(MODULE)));
+        let message = refused(&namespace, name).await;
+        assert!(message.contains(field) && message.contains(&policy.name), "{message}");
+        let stalled = |found: &Workspace| {
+            let ready = found.status.as_ref().map(|status| ready(&status.conditions));
+            ready.is_some_and(|ready| ready.reason == reason::POLICY_VIOLATION && ready.message.contains(field))
+        };
+        namespace.until::<Workspace>(name, "said that it is not allowed", stalled).await;
+    }
+
+    namespace.create(&workspace("w"));
+    known(&namespace, "w", &policy).await;
+    let bundle = format!("{{bundle: {{digest: \"sha256:{}\"}}}}", "0".repeat(64));
+    let sources = [
+        ("kind", bundle.as_str(), "spec.allow.sources.kinds"),
+        ("address", "{git: {url: \"https://git.example.com/platform-evil/net\"}}", "spec.allow.sources.hosts"),
+    ];
+    for (name, source, field) in sources {
+        namespace.create(&run(name, "w", source));
+        let message = refused(&namespace, name).await;
+        assert!(message.contains(field), "{message}");
+    }
+    let hooks = "  hooks: [{name: a, step: pre-plan, script: \"true\"}]\n";
+    namespace.create(&format!("{}{hooks}", run("hooked", "w", &inline(MODULE))));
+    assert!(refused(&namespace, "hooked").await.contains("spec.allow.hooks"));
+    // What is allowed goes its way; an operation that is privileged is reviewed.
+    namespace.create(&run("fine", "w", &inline(MODULE)));
+    namespace.run_in("fine", RunPhase::Succeeded).await;
+    namespace.create(&run("look", "w", &inline(MODULE)).replace("operation: apply", "operation: refresh"));
+    namespace.run_in("look", RunPhase::Review).await;
+
+    // A Stack says so itself, and starts no Run.
+    namespace.create(&stack("net", "  hooks: [{name: a, step: pre-plan, script: \"true\"}]\n"));
+    let stalled = |found: &Stack| {
+        let conditions = found.status.iter().flat_map(|status| &status.conditions);
+        let mut stalled = conditions.into_iter().filter(|found| found.type_ == condition::STALLED);
+        stalled.any(|found| found.reason == reason::POLICY_VIOLATION && found.message.contains("spec.allow.hooks"))
+    };
+    let found: Stack = namespace.until("net", "said that it is not allowed", stalled).await;
+    assert_eq!(found.status.unwrap().last_run, None);
+    // When the Policy allows it, the Stack goes on by itself.
+    let _policy = PolicyOf::apply(&namespace, "allow", "allow: {hooks: Stack}");
+    let launched = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.last_run.is_some());
+    namespace.until::<Stack>("net", "started a run", launched).await;
+}
+
+#[tokio::test]
+async fn a_policy_is_explained_and_only_an_administrator_writes_it() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w").replace("spec: {}", "spec: {privilegedCommands: [sh]}"));
+    let policy = PolicyOf::apply(&namespace, "explained", "review: {floor: Manual, fourEyes: true}");
+    known(&namespace, "w", &policy).await;
+    let said = namespace.knoll(&["policy", "explain", "w"]).ok();
+    let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    let from = format!("Policy/{}", policy.name);
+    assert!(lines.contains(&vec!["review.floor", "Manual", &from]), "{said}");
+    assert!(lines.contains(&vec!["review.fourEyes", "true", &from]), "{said}");
+    assert!(lines.contains(&vec!["allow.privileged", "sh", "Workspace/w"]), "{said}");
+    let said = namespace.knoll(&["policy", "list"]).ok();
+    assert!(said.contains(&policy.name) && said.contains("Manual; four eyes"), "{said}");
+
+    let uma = namespace.person("uma", &["knoll-user", "knoll-approver", "edit", "admin"]);
+    let name = format!("{}-mine", namespace.name);
+    let said = uma.kubectl_with(&manifest(&name, &namespace.name, "review: {floor: Auto}"), &CREATE).refused();
+    assert!(said.contains("cannot create resource \"policies\""), "{said}");
+    let said = uma.kubectl(&["delete", "policy.knoll.dev", &policy.name]).refused();
+    assert!(said.contains("cannot delete resource \"policies\""), "{said}");
+}
+
+#[tokio::test]
+async fn a_policy_with_a_selector_that_cannot_be_read_blocks_what_it_might_match() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w"));
+    let bad = "workspaceSelector: {matchExpressions: [{key: a, operator: Like, values: [x]}]}";
+    let policy = PolicyOf::apply(&namespace, "bad", bad);
+    known(&namespace, "w", &policy).await;
+    namespace.create(&run("change", "w", &inline(MODULE)));
+    let message = refused(&namespace, "change").await;
+    assert!(message.contains("spec.workspaceSelector") && message.contains(&policy.name), "{message}");
+    drop(policy);
+    let free = |found: &Workspace| found.status.as_ref().is_some_and(|status| status.policy.is_empty());
+    namespace.until::<Workspace>("w", "was free again", free).await;
+    namespace.create(&run("again", "w", &inline(MODULE)));
+    namespace.run_in("again", RunPhase::Succeeded).await;
+}
