@@ -58,14 +58,14 @@ pub struct AtomSpec {
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub inputs: Vec<AtomInput>,
-    /// Cancels the update that is under way and rolls it back. While it is true, no update starts.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub cancel: bool,
+    /// Cancels the update to one version, and rolls it back. It means nothing to other versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<AtomCancel>,
     /// Takes over fields that other field managers own. Without it, such a field is an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
-    /// The service account in the same namespace that reads and writes the objects. Without it, the operator does so
-    /// with its own rights, and only in the Atom's namespace.
+    /// The service account in the same namespace that the Atom acts as: it reads the inputs, and reads and writes the
+    /// objects. Without it, that is the account `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = rules::account_name())]
@@ -81,7 +81,7 @@ impl Default for AtomSpec {
             history_limit: default_history_limit(),
             depends_on: Vec::new(),
             inputs: Vec::new(),
-            cancel: false,
+            cancel: None,
             force: false,
             service_account_name: None,
         }
@@ -94,6 +94,19 @@ fn default_deadline() -> Duration {
 
 fn default_history_limit() -> u32 {
     10
+}
+
+/// The update that is cancelled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AtomCancel {
+    /// The version whose update is cancelled. No update to it starts as long as this field names it.
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
+    pub version: String,
+    /// Ends the rollback of that update as well. The phase is then `Failure`, and objects stay as they are.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rollback: bool,
 }
 
 /// An object that must be Ready before an Atom is updated.
@@ -244,6 +257,9 @@ pub struct AtomFailure {
     /// Why the update was cancelled; absent in other phases than `Cancelled`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancellation: Option<Cancellation>,
+    /// Whether a user ended the rollback of the update.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rollback_cancelled: bool,
     /// The reason, as one word.
     pub reason: String,
     /// The reason, as a sentence.
@@ -254,7 +270,7 @@ pub struct AtomFailure {
 /// Why an update was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Cancellation {
-    /// `spec.cancel` was set.
+    /// `spec.cancel` names the version.
     Requested,
     /// A newer version, or newer inputs, replace it.
     Superseded,
@@ -280,7 +296,7 @@ pub enum AtomPhase {
     Rollback,
     /// The last good version runs again. Next: `Pending`, for a new version.
     Reverted,
-    /// The rollback did not succeed in time. Next: `Pending`, for a new version.
+    /// The rollback did not succeed in time, or was cancelled. Next: `Pending`, for a new version.
     Failure,
 }
 

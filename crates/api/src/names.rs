@@ -274,6 +274,10 @@ pub mod annotation {
     pub const REPLACE: &str = "knoll.dev/replace";
     /// On a replaced object of an Atom: the number of the update that replaced it.
     pub const REPLACED_BY: &str = "knoll.dev/replaced-by";
+    /// On an object of an Atom's template, `"true"`: the Atom takes over an object that exists and is not its own.
+    pub const ADOPT: &str = "knoll.dev/adopt";
+    /// On an object that an Atom has adopted, `"true"`: the Atom lets go of it instead of deleting it.
+    pub const ADOPTED: &str = "knoll.dev/adopted";
     /// On an object of an Atom: the namespace and name of the Atom that owns it.
     pub const OWNER: &str = "knoll.dev/owner";
     /// On an object of an Atom: the UID of the Atom.

@@ -49,7 +49,16 @@ async fn one(arguments: &AtomArgs, name: &str, kubeconfig: &str) -> anyhow::Resu
             call(kubeconfig, &namespace, &["create", "namespace", &namespace], "")?;
             let time = match side {
                 "kubectl" => by_kubectl(kubeconfig, &namespace, &template)?,
-                _ => by_atom(arguments, &client, &namespace, &template).await?,
+                _ => {
+                    let account = format!("--serviceaccount={namespace}:default");
+                    call(
+                        kubeconfig,
+                        &namespace,
+                        &["create", "rolebinding", "edit", "--clusterrole=edit", &account],
+                        "",
+                    )?;
+                    by_atom(arguments, &client, &namespace, &template).await?
+                }
             };
             times.push(time);
             call(kubeconfig, &namespace, &["delete", "namespace", &namespace, "--wait=true"], "")?;

@@ -323,6 +323,7 @@ fn what_is_wrong_with_a_cluster_is_said() {
     home.write("-.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n");
     session.call("atom apply -f ./-.yaml");
     home.write("web/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n");
+    home.grant_to_atoms();
     home.ok(&["atom", "apply", "web", "-f", "web", "--wait"]);
     session.call_unreadable("atom apply web -f -");
     for (name, input) in [
@@ -466,6 +467,7 @@ fn what_happens_meanwhile_is_said() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "slow"}, "spec": {"containers": [
         {"name": "main", "image": "none", "command": ["true"], "envFrom": [{"secretRef": {"name": "none"}}]}]}});
     home.write("slow/pod.json", &pod.to_string());
+    home.grant_to_atoms();
     let words = ["atom", "apply", "slow", "-f", "slow", "--wait"];
     session.fails(&[&words[..], &["--timeout", "1s"]].concat(), |_| {});
     session.fails(&[&words[..], &["--deadline", "7m"]].concat(), |_| {
@@ -507,6 +509,7 @@ fn who_may_not_is_told_so() {
     // The objects to change.
     home.create(&json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": "s"},
         "spec": {"suspend": true, "source": {"inline": {"main.tf": ""}}}}));
+    home.grant_to_atoms();
     home.ok(&["atom", "apply", "web", "-f", "web", "--wait"]);
     home.write("web/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {a: b}\n");
     let run = home.ok(&["apply", "--approval", "manual", "--detach"]);
@@ -577,6 +580,7 @@ fn the_tables() {
     session.call("atom list");
     home.write("web/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {a: b}\n");
     session.call("atom diff web -f web");
+    home.grant_to_atoms();
     home.ok(&["atom", "apply", "web", "-f", "web", "--wait"]);
     session.call("atom status web");
     session.call("atom list");

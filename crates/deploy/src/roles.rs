@@ -18,10 +18,8 @@ const KINDS: &[&str] = &["approvals", "atoms", "atomversions", "runs", "stacks",
 const STATUS: &[&str] =
     &["approvals/status", "atoms/status", "atomversions/status", "runs/status", "stacks/status", "workspaces/status"];
 
-/// The role for the objects of Atoms without a service account.
+/// The role with which the operator acts as the service accounts of Atoms.
 const ATOMS: &str = "knoll-atoms";
-/// The verbs to apply, watch and delete objects.
-const MANAGE: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 
 /// The name of the operator's service account and roles.
 pub const OPERATOR: &str = "knoll-operator";
@@ -55,8 +53,6 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
             // Bundles and logs are stored in ConfigMaps. Unreferenced bundles are deleted.
             rule("", &["configmaps"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
             rule("events.k8s.io", &["events"], &["create", "patch"]),
-            // The objects of an Atom are written with the permissions of its service account.
-            rule("", &["serviceaccounts"], &["impersonate"]),
             // The hub authenticates runners.
             rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         ]),
@@ -100,22 +96,13 @@ pub fn for_operator(settings: &Settings) -> Vec<Manifest> {
     ]
 }
 
-/// Permissions for the objects of Atoms without a service account: those of the built-in role `edit`, and only in the
-/// Atom's namespace.
+/// Permission to act as the service accounts of Atoms: the operator reads and writes the objects of an Atom as the account
+/// of the Atom, and never as itself. It is a role of its own, so that an administrator can replace its ClusterRoleBinding
+/// by a RoleBinding in each namespace that may have Atoms.
 fn for_atoms() -> ClusterRole {
-    let core = ["configmaps", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services"];
     ClusterRole {
         metadata: metadata(ATOMS, None),
-        rules: Some(vec![
-            rule("", &core, MANAGE),
-            // The log of a failing pod is shown in the Atom's status.
-            rule("", &["pods/log"], &["get"]),
-            rule("apps", &["daemonsets", "deployments", "statefulsets"], MANAGE),
-            rule("autoscaling", &["horizontalpodautoscalers"], MANAGE),
-            rule("batch", &["cronjobs", "jobs"], MANAGE),
-            rule("networking.k8s.io", &["ingresses", "networkpolicies"], MANAGE),
-            rule("policy", &["poddisruptionbudgets"], MANAGE),
-        ]),
+        rules: Some(vec![rule("", &["serviceaccounts"], &["impersonate"])]),
         aggregation_rule: None,
     }
 }

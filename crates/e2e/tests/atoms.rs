@@ -62,6 +62,14 @@ fn apply(namespace: &Namespace, objects: &[&str], flags: &[&str]) -> Option<i32>
     namespace.knoll(&[&["atom", "apply", "-f", &path, "--wait"], flags].concat()).code
 }
 
+/// A namespace whose Atoms may edit what is in it.
+async fn with_rights() -> Namespace {
+    let namespace = World::get().namespace().await;
+    let account = format!("--serviceaccount={}:default", namespace.name);
+    let _ = namespace.kubectl(&["create", "rolebinding", "default-edit", "--clusterrole=edit", &account]).ok();
+    namespace
+}
+
 async fn status(namespace: &Namespace) -> AtomStatus {
     namespace.api::<Atom>().get("web").await.unwrap().status.unwrap()
 }
@@ -79,7 +87,7 @@ fn is_there(namespace: &Namespace, object: &str) -> bool {
 
 #[tokio::test]
 async fn versions_come_and_go_by_the_users_commands() {
-    let namespace = World::get().namespace().await;
+    let namespace = with_rights().await;
     let (a1, a2, old) = (config_map("a", "1"), config_map("a", "2"), config_map("old", "1"));
     assert_eq!(apply(&namespace, &[&a1, &old], &[]), Some(0));
     let first = status(&namespace).await.current_version.unwrap();
@@ -121,7 +129,7 @@ async fn versions_come_and_go_by_the_users_commands() {
 
 #[tokio::test]
 async fn an_update_that_may_not_prune_is_undone_and_what_was_pruned_is_back() {
-    let namespace = World::get().namespace().await;
+    let namespace = with_rights().await;
     let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: deployer}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: deployer}\nrules:\n  - {apiGroups: [\"\"], resources: [configmaps], verbs: [get, list, watch, create, patch, delete]}\n  - {apiGroups: [\"\"], resources: [secrets], verbs: [get, list, watch, create, patch]}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: deployer}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: deployer}\nsubjects: [{kind: ServiceAccount, name: deployer}]\n";
     let _ = namespace.kubectl_with(account, &["create", "-f", "-"]).ok();
     let (a1, a2, old) = (config_map("a", "1"), config_map("a", "2"), config_map("old", "1"));
@@ -143,11 +151,135 @@ async fn an_update_that_may_not_prune_is_undone_and_what_was_pruned_is_back() {
     let failure = status(&namespace).await.failure.unwrap();
     assert!(failure.reason == "Forbidden" && failure.message.contains("serviceaccounts"), "{}", failure.message);
     assert_eq!(get(&namespace, "cm/a", ".data.k"), "1");
-    // Without an account, nothing outside of the namespace is changed.
+    // Rights in the namespace are none outside of it.
     let elsewhere = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: default}\n";
     let folder = folder(&[elsewhere]);
     let words = ["atom", "apply", "out", "-f", folder.path.to_str().unwrap(), "--wait"];
     assert_eq!(namespace.knoll(&words).code, Some(1));
+}
+
+#[tokio::test]
+async fn an_atom_without_an_account_reaches_nothing_that_its_namespace_does_not_grant() {
+    let namespace = World::get().namespace().await;
+    let theirs = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {k: theirs}\n";
+    let _ = namespace.kubectl_with(theirs, &["create", "-f", "-"]).ok();
+    let uid = get(&namespace, "secret/s", ".metadata.uid");
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{{name: c, image: \"{IMAGE}\", securityContext: {{privileged: true}}}}]}}\n"
+    );
+    for object in [secret("s"), config_map("a", "1"), pod] {
+        assert_eq!(apply(&namespace, &[&object], &[]), Some(1), "{object}");
+        let failure = status(&namespace).await.failure.unwrap();
+        assert_eq!(failure.reason, "Forbidden", "{}", failure.message);
+        let command = format!(
+            "`kubectl create rolebinding {0}-default-edit --clusterrole=edit --serviceaccount={0}:default --namespace={0}`",
+            namespace.name
+        );
+        assert!(failure.message.contains(&command), "{}", failure.message);
+    }
+    let _ = namespace.kubectl(&["delete", "atom", "web", "--timeout=60s"]).ok();
+    let left = [".metadata.uid", ".data.k"].map(|field| get(&namespace, "secret/s", field));
+    assert_eq!(left, [uid.clone(), "dGhlaXJz".to_owned()]);
+    assert!(!is_there(&namespace, "pod/p"));
+
+    // With the command of the message, it may write what is not there; the Secret is still not its own.
+    let account = format!("--serviceaccount={}:default", namespace.name);
+    let _ = namespace.kubectl(&["create", "rolebinding", "default-edit", "--clusterrole=edit", &account]).ok();
+    assert_eq!(apply(&namespace, &[&secret("s"), &config_map("a", "1")], &["--force"]), Some(1));
+    let failure = status(&namespace).await.failure.unwrap();
+    assert_eq!(failure.reason, "ObjectConflict", "{}", failure.message);
+    assert!(failure.message.contains("/s` exists and is not the Atom's own"), "{}", failure.message);
+    assert!(failure.message.contains("knoll.dev/adopt: \"true\""), "{}", failure.message);
+    assert!(!is_there(&namespace, "cm/a"));
+    // Adopted, it is written, and outlives the Atom.
+    let adopting = secret("s").replace("{name: s}", "{name: s, annotations: {knoll.dev/adopt: \"true\"}}");
+    assert_eq!(apply(&namespace, &[&adopting, &config_map("a", "1")], &["--force"]), Some(0));
+    assert_eq!(get(&namespace, "secret/s", ".data.k"), "dg==");
+    let _ = namespace.kubectl(&["delete", "atom", "web", "--timeout=60s"]).ok();
+    assert_eq!(get(&namespace, "secret/s", ".metadata.uid"), uid);
+    assert!(!is_there(&namespace, "cm/a"));
+}
+
+#[tokio::test]
+async fn a_secrets_value_in_an_invalid_label_is_told_nowhere() {
+    let namespace = with_rights().await;
+    let value = "hunter2-\"quoted\"-\\slash";
+    let password = serde_json::json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "password"}, "stringData": {"k": value},
+    });
+    let template = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"token": "x-${input.password}"}},
+    });
+    let version = serde_json::json!({
+        "apiVersion": "knoll.dev/v1alpha1", "kind": "AtomVersion", "metadata": {"name": "v1"},
+        "spec": {"template": template.to_string()},
+    });
+    let atom = serde_json::json!({
+        "apiVersion": "knoll.dev/v1alpha1", "kind": "Atom", "metadata": {"name": "web"},
+        "spec": {"version": "v1", "inputs": [{"name": "password", "secretKeyRef": {"name": "password", "key": "k"}}]},
+    });
+    for object in [password, version, atom] {
+        let _ = namespace.create(&object.to_string());
+    }
+    let ends = |atom: &Atom| atom.status.as_ref().is_some_and(|status| status.phase == AtomPhase::Reverted);
+    let atom: Atom = namespace.until("web", "was refused", ends).await;
+    let failure = atom.status.unwrap().failure.unwrap();
+    assert_eq!(failure.reason, "TemplateInvalid", "{}", failure.message);
+    assert!(failure.message.contains("metadata.labels"), "it is said where to look: {}", failure.message);
+    for kinds in ["atoms,atomversions,events,configmaps", "events.events.k8s.io"] {
+        let all = namespace.kubectl(&["get", kinds, "-o", "json"]).ok();
+        for part in ["hunter", "quoted", "slash"] {
+            assert!(!all.contains(part), "{part}: {all}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rollback_can_be_cancelled_and_blocks_no_version() {
+    let namespace = with_rights().await;
+    assert_eq!(apply(&namespace, &[&config_map("a", "1")], &["--rollback-deadline", "10m"]), Some(0));
+    let held = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: held, finalizers: [example.com/hold]}\n";
+    let next = folder(&[&config_map("a", "2"), held, HOPELESS]);
+    let _ = namespace.knoll(&["atom", "apply", "-f", next.path.to_str().unwrap()]).ok();
+    let rolls_back = |atom: &Atom| atom.status.as_ref().is_some_and(|status| status.phase == AtomPhase::Rollback);
+    namespace.until::<Atom>("web", "rolled back", rolls_back).await;
+    let cancelled = namespace.knoll(&["atom", "cancel", "web", "--wait"]);
+    assert_eq!(cancelled.code, Some(2), "{}", cancelled.stderr);
+    assert!(cancelled.stderr.contains("the rollback of atom `web`"), "{}", cancelled.stderr);
+    let failed = status(&namespace).await;
+    assert_eq!(failed.phase, AtomPhase::Failure);
+    let told = failed.conditions.iter().find(|told| told.type_ == "Stalled").unwrap();
+    assert!(told.message.contains("was cancelled"), "{}", told.message);
+    // With kubectl alone: nobody takes the cancellation back.
+    let version = "apiVersion: knoll.dev/v1alpha1\nkind: AtomVersion\nmetadata: {name: v3}\nspec: {template: \"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: '3'}}\"}\n";
+    let _ = namespace.create(version);
+    let _ = namespace.kubectl(&["patch", "atom", "web", "--type=merge", "-p", r#"{"spec":{"version":"v3"}}"#]).ok();
+    let runs = |atom: &Atom| {
+        atom.status
+            .as_ref()
+            .is_some_and(|status| status.phase == AtomPhase::Running && status.target_version.as_deref() == Some("v3"))
+    };
+    namespace.until::<Atom>("web", "ran", runs).await;
+    assert_eq!(get(&namespace, "cm/a", ".data.k"), "3");
+    let free = ["patch", "cm/held", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
+    let _ = namespace.kubectl(&free).ok();
+}
+
+#[tokio::test]
+async fn an_expression_that_never_ends_holds_no_other_atom() {
+    let namespace = with_rights().await;
+    let opened: String = (0..9).map(|level| format!("[0,1,2,3,4,5,6,7,8,9].all(v{level},")).collect();
+    let expression = format!("{opened}true{}", ")".repeat(9));
+    let endless = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: e, annotations: {{knoll.dev/ready-when: \"{expression}\"}}}}\n"
+    );
+    let held = folder(&[&endless]);
+    let _ = namespace.knoll(&["atom", "apply", "slow", "-f", held.path.to_str().unwrap(), "--deadline", "5m"]).ok();
+    assert_eq!(apply(&namespace, &[&config_map("a", "1")], &[]), Some(0));
+    let ends = |atom: &Atom| atom.status.as_ref().is_some_and(|status| status.phase == AtomPhase::Reverted);
+    let slow: Atom = namespace.until("slow", "failed", ends).await;
+    let failure = slow.status.unwrap().failure.unwrap();
+    assert!(failure.message.contains("too expensive"), "{}", failure.message);
 }
 
 /// The spec of an object, byte for byte.
@@ -162,7 +294,7 @@ async fn workloads_that_do_not_come_up_are_undone_to_the_byte() {
         // Needs the workload controllers.
         return;
     }
-    let namespace = World::get().namespace().await;
+    let namespace = with_rights().await;
     let good = deployment(IMAGE, "sleep 3600", "  replicas: 1\n");
     let settings = config_map("settings", "1");
     // A failing first version leaves nothing behind.
@@ -227,7 +359,7 @@ async fn what_others_do_to_workloads_is_left_alone_or_named() {
     if !World::get().is_real() {
         return;
     }
-    let namespace = World::get().namespace().await;
+    let namespace = with_rights().await;
     let without = deployment(IMAGE, "sleep 3600", "");
     assert_eq!(apply(&namespace, &[&without], &["--deadline", "60s"]), Some(0));
     // As an autoscaler does it.
@@ -270,7 +402,7 @@ async fn what_others_do_to_workloads_is_left_alone_or_named() {
 
 #[tokio::test]
 async fn what_cannot_be_undone_ends_with_two_and_names_what_is_not_back() {
-    let namespace = World::get().namespace().await;
+    let namespace = with_rights().await;
     assert_eq!(apply(&namespace, &[&config_map("a", "1")], &["--rollback-deadline", "2s"]), Some(0));
     let held = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: held, finalizers: [example.com/hold]}\n";
     assert_eq!(apply(&namespace, &[&config_map("a", "2"), held, HOPELESS], &[]), Some(2));
@@ -287,7 +419,7 @@ async fn what_cannot_be_undone_ends_with_two_and_names_what_is_not_back() {
 
 #[tokio::test]
 async fn an_atom_waits_for_another() {
-    let namespace = World::get().namespace().await;
+    let namespace = with_rights().await;
     let late = "apiVersion: knoll.dev/v1alpha1\nkind: AtomVersion\nmetadata: {name: late-1}\nspec: {template: \"{apiVersion: v1, kind: ConfigMap, metadata: {name: late}}\"}\n---\napiVersion: knoll.dev/v1alpha1\nkind: Atom\nmetadata: {name: late}\nspec: {version: late-1, dependsOn: [{kind: Atom, name: web}]}\n";
     let _ = namespace.kubectl_with(late, &["apply", "-f", "-"]).ok();
     let waits = |atom: &Atom| {
@@ -324,7 +456,7 @@ fn pair(number: &str, version: &str, ready: &str) -> String {
 
 #[tokio::test]
 async fn a_stack_and_an_atom_go_back_together() {
-    let namespace = World::get().namespace().await;
+    let namespace = with_rights().await;
     let apply = |text: &str| namespace.kubectl_with(text, &["apply", "-f", "-"]).ok();
     let _ = apply(&pair("1", "v1", "true"));
     let ends = |phase: AtomPhase, version: &'static str| {

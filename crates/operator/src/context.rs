@@ -62,6 +62,8 @@ pub struct Context {
     pub kinds: atom::Kinds,
     /// The watches of the objects of Atoms.
     pub watches: atom::Watches,
+    /// The threads that evaluate expressions of Atoms' objects.
+    pub evaluations: atom::Evaluations,
     /// The Runs of Stacks that were created and that the cache does not show yet.
     pub started: Started,
     /// What the inputs of Stacks came to.
@@ -244,6 +246,7 @@ impl Context {
             revisions: atom::RevisionCache::default(),
             kinds: atom::Kinds::default(),
             watches: atom::Watches::new(ask.atoms.clone()),
+            evaluations: atom::Evaluations::default(),
             started: Started::default(),
             stack_inputs: InputCache::default(),
             sources,

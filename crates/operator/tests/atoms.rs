@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 use knoll_api::{Atom, atom::AtomPhase};
 use kube::{
     Api,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
     runtime::wait::await_condition,
 };
 use serde_json::{Value, json};
@@ -164,14 +164,204 @@ async fn what_others_own_is_left_alone_or_named() {
     let failure = other.ends(AtomPhase::Reverted).await.failure.unwrap();
     assert_eq!(failure.reason, "ObjectConflict");
     assert!(failure.message.contains("belongs to the Atom `default/web`"), "{}", failure.message);
+}
 
-    // One that nobody's Atom has is taken in, and given back when the update fails.
+/// A ConfigMap that takes over one that exists.
+fn adopting(name: &str, value: &str) -> Value {
+    let mut map = config_map(name, value);
+    map["metadata"]["annotations"] = json!({"knoll.dev/adopt": "true"});
+    map
+}
+
+#[tokio::test]
+async fn an_object_that_was_there_before_is_neither_overwritten_nor_deleted_with_the_atom() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let life = Life::new(&world, "web");
+    let theirs = async || life.at("/api/v1/namespaces/default/configmaps/theirs").await.unwrap();
     life.somebody("person", "theirs", json!({"x": "1"})).await;
-    other.version("o2", &documents(&[config_map("theirs", "1"), hopeless("h")])).await;
-    other.wants("o2").await;
-    other.ends(AtomPhase::Reverted).await;
-    let theirs = life.at("/api/v1/namespaces/default/configmaps/theirs").await.unwrap();
-    assert_eq!((&theirs["data"], &theirs["metadata"]["labels"]), (&json!({"x": "1"}), &json!(null)));
+    let before = theirs().await;
+
+    life.version("v1", &documents(&[config_map("theirs", "1"), config_map("new", "1")])).await;
+    life.wants("v1").await;
+    let failure = life.ends(AtomPhase::Reverted).await.failure.unwrap();
+    assert_eq!(failure.reason, "ObjectConflict");
+    for part in ["`ConfigMap default/theirs` exists and is not the Atom's own", "knoll.dev/adopt: \"true\""] {
+        assert!(failure.message.contains(part), "{part}: {}", failure.message);
+    }
+    assert_eq!((theirs().await, life.data("new").await), (before.clone(), None));
+
+    // Adopted by an update that fails, it is given back.
+    life.version("v2", &documents(&[adopting("theirs", "1"), hopeless("h")])).await;
+    life.wants("v2").await;
+    life.ends(AtomPhase::Reverted).await;
+    let back = theirs().await;
+    for field in ["/data", "/metadata/labels", "/metadata/annotations", "/metadata/uid"] {
+        assert_eq!(back.pointer(field), before.pointer(field), "{field}");
+    }
+
+    // Adopted for good, it stays without its marks when a version does not have it any more.
+    life.version("v3", &documents(&[adopting("theirs", "1"), config_map("own", "1")])).await;
+    life.wants("v3").await;
+    life.ends(AtomPhase::Running).await;
+    assert_eq!(life.data("theirs").await, Some(json!({"x": "1", "k": "1"})));
+    life.version("v4", &documents(&[config_map("own", "2")])).await;
+    life.wants("v4").await;
+    life.ends(AtomPhase::Running).await;
+    let released = theirs().await;
+    assert_eq!(released["data"], json!({"x": "1", "k": "1"}));
+    for field in ["/metadata/labels", "/metadata/annotations"] {
+        assert_eq!(released.pointer(field).filter(|marks| **marks != json!({})), None, "{field}");
+    }
+
+    // Adopted once more, it stays when the Atom is deleted.
+    life.wants("v3").await;
+    life.ends(AtomPhase::Running).await;
+    life.delete().await;
+    assert_eq!(life.data("own").await, None);
+    let left = theirs().await;
+    assert_eq!((&left["data"], &left["metadata"]["uid"]), (&json!({"x": "1", "k": "1"}), &before["metadata"]["uid"]));
+}
+
+#[tokio::test]
+async fn an_adopted_object_survives_its_atom() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let life = Life::new(&world, "web");
+    life.somebody("person", "theirs", json!({"x": "1"})).await;
+    life.version("v1", &documents(&[adopting("theirs", "1"), config_map("own", "1")])).await;
+    life.wants("v1").await;
+    life.ends(AtomPhase::Running).await;
+    // A later version need not say it again, and an update that fails leaves it adopted.
+    life.version("v2", &documents(&[config_map("theirs", "2"), config_map("own", "1")])).await;
+    life.wants("v2").await;
+    life.ends(AtomPhase::Running).await;
+    life.version("v3", &documents(&[hopeless("h")])).await;
+    life.wants("v3").await;
+    life.ends(AtomPhase::Reverted).await;
+    assert_eq!(life.data("theirs").await, Some(json!({"x": "1", "k": "2"})));
+    life.delete().await;
+    assert_eq!((life.data("theirs").await, life.data("own").await), (Some(json!({"x": "1", "k": "2"})), None));
+    let left = life.at("/api/v1/namespaces/default/configmaps/theirs").await.unwrap();
+    assert_eq!(left["metadata"].get("labels").filter(|marks| **marks != json!({})), None);
+}
+
+#[tokio::test]
+async fn an_atom_without_an_account_has_no_rights_but_those_of_its_namespace() {
+    let cluster = World::start().await;
+    let world = cluster.beside("shop").await;
+    let _operator = world.operator();
+    let mut life = Life::new(&world, "web");
+    life.spec = json!({"deadline": "30s", "rollbackDeadline": "20s"});
+    life.version("v1", &documents(&[config_map("a", "1")])).await;
+    life.wants("v1").await;
+    let failure = life.ends(AtomPhase::Reverted).await.failure.unwrap();
+    assert_eq!(failure.reason, "Forbidden", "{}", failure.message);
+    let command = "`kubectl create rolebinding shop-default-edit --clusterrole=edit --serviceaccount=shop:default --namespace=shop`";
+    for part in ["User \"system:serviceaccount:shop:default\" cannot", command] {
+        assert!(failure.message.contains(part), "{part}: {}", failure.message);
+    }
+    // An input that the account may not read is not read for it.
+    life.secret("password", json!({"k": "hunter2!"})).await;
+    life.spec["inputs"] = json!([{"name": "password", "secretKeyRef": {"name": "password", "key": "k"}}]);
+    life.version("v2", &documents(&[config_map("a", "${input.password}")])).await;
+    life.wants("v2").await;
+    let refused = |atom: &Atom| {
+        let conditions = atom.status.iter().flat_map(|status| &status.conditions);
+        let mut stalled = conditions.filter(|told| told.type_ == "Stalled" && told.status == "True");
+        stalled.any(|told| told.reason == "Forbidden" && told.message.contains("cannot get resource \"secrets\""))
+    };
+    life.until("is refused", refused).await;
+    // With the command, it goes on by itself.
+    world.grant("default", "edit").await;
+    life.ends(AtomPhase::Running).await;
+    assert_eq!(life.data("a").await, Some(json!({"k": "hunter2!"})));
+}
+
+#[tokio::test]
+async fn no_message_of_the_api_has_a_value_of_a_secret() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let mut life = Life::new(&world, "web");
+    life.spec["inputs"] = json!([{"name": "password", "secretKeyRef": {"name": "password", "key": "k"}}]);
+    life.secret("password", json!({"k": "hunter2 & \"more\""})).await;
+    let mut labelled = config_map("a", "1");
+    labelled["metadata"]["labels"] = json!({"token": "${input.password}"});
+    life.version("v1", &documents(&[labelled])).await;
+    life.wants("v1").await;
+    let failure = life.ends(AtomPhase::Reverted).await.failure.unwrap();
+    assert_eq!(failure.reason, "TemplateInvalid");
+    for part in ["`ConfigMap default/a`", "metadata.labels", "not shown", "knoll atom diff"] {
+        assert!(failure.message.contains(part), "{part}: {}", failure.message);
+    }
+    // A name, and an expression that is shown, are refused before anything is asked.
+    for (version, object) in [
+        ("v2", config_map("a-${input.password}", "1")),
+        ("v3", {
+            let mut map = config_map("a", "1");
+            map["metadata"]["annotations"] = json!({"knoll.dev/ready-when": "self.data.k == '${input.password}'"});
+            map
+        }),
+    ] {
+        life.version(version, &documents(&[object])).await;
+        life.wants(version).await;
+        let failure = life.ends(AtomPhase::Reverted).await.failure.unwrap();
+        assert!(failure.message.contains("uses the secret input `password`"), "{}", failure.message);
+    }
+    let atom = serde_json::to_string(&life.atom().await).unwrap();
+    let events = life.at("/apis/events.k8s.io/v1/namespaces/default/events").await.unwrap().to_string();
+    for (what, text) in [("the Atom", atom), ("events", events)] {
+        assert!(!text.contains("hunter"), "{what}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn an_endless_expression_fails_its_own_atom_and_holds_no_other() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let mut life = Life::new(&world, "web");
+    life.spec = json!({"deadline": "60s", "rollbackDeadline": "20s"});
+    let opened: String = (0..9).map(|level| format!("[0,1,2,3,4,5,6,7,8,9].all(v{level},")).collect();
+    let mut endless = config_map("a", "1");
+    let expression = format!("{opened}true{}", ")".repeat(9));
+    endless["metadata"]["annotations"] = json!({"knoll.dev/ready-when": expression});
+    life.version("v1", &documents(&[endless])).await;
+    life.wants("v1").await;
+    let other = Life::new(&world, "other");
+    other.version("o1", &documents(&[config_map("b", "1")])).await;
+    other.wants("o1").await;
+    other.ends(AtomPhase::Running).await;
+    let failure = life.ends(AtomPhase::Reverted).await.failure.unwrap();
+    assert_eq!(failure.reason, "ObjectFailed");
+    assert!(failure.message.contains("too expensive"), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn a_cancelled_rollback_is_a_failure_and_the_next_version_starts() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let mut life = Life::new(&world, "web");
+    life.spec = json!({"deadline": "30s", "rollbackDeadline": "10m"});
+    life.version("v1", &documents(&[config_map("a", "1")])).await;
+    life.wants("v1").await;
+    life.ends(AtomPhase::Running).await;
+    let mut held = config_map("held", "1");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    life.version("v2", &documents(&[config_map("a", "2"), held, hopeless("h")])).await;
+    life.wants("v2").await;
+    let rolls_back = |atom: &Atom| atom.status.as_ref().is_some_and(|status| status.phase == AtomPhase::Rollback);
+    life.until("rolls back", rolls_back).await;
+    life.spec["cancel"] = json!({"version": "v2", "rollback": true});
+    life.wants("v2").await;
+    let status = life.ends(AtomPhase::Failure).await;
+    let said = status.conditions.iter().find(|said| said.type_ == "Stalled").unwrap();
+    assert!(said.message.starts_with("The rollback of version `v2` was cancelled."), "{}", said.message);
+    // Nobody takes the request back: it is about `v2`.
+    life.version("v3", &documents(&[config_map("a", "3")])).await;
+    life.wants("v3").await;
+    life.ends(AtomPhase::Running).await;
+    assert_eq!((life.data("a").await, life.data("h").await), (Some(json!({"k": "3"})), None));
+    life.release("held").await;
 }
 
 #[tokio::test]
@@ -209,21 +399,21 @@ async fn an_update_can_be_cancelled_and_superseded_and_is_never_gone_back_to() {
     life.version("v4", &documents(&[config_map("a", "4"), waiting])).await;
     life.wants("v4").await;
     life.until("waits", waits).await;
-    life.spec["cancel"] = json!(true);
+    life.spec["cancel"] = json!({"version": "v4"});
     life.wants("v4").await;
     let status = life.ends(AtomPhase::Reverted).await;
     assert_eq!(status.failure.unwrap().phase, AtomPhase::Cancelled);
     assert_eq!(life.data("a").await, Some(json!({"k": "1"})));
 
-    // As long as it is cancelled, nothing new is begun; of the old versions one is kept.
-    life.version("v5", &documents(&[config_map("a", "5")])).await;
-    life.wants("v5").await;
+    // A cancelled version is not begun again, and the next one is; of the old versions one is kept.
+    let again = json!({"metadata": {"annotations": {"knoll.dev/reconcile": "again"}}});
+    world.api::<Atom>().patch("web", &PatchParams::default(), &Patch::Merge(again)).await.unwrap();
     let stuck = |atom: &knoll_api::Atom| {
         let status = atom.status.as_ref();
         status.is_some_and(|status| status.conditions.iter().any(|said| said.message.contains("spec.cancel")))
     };
     life.until("says why it waits", stuck).await;
-    life.spec["cancel"] = json!(false);
+    life.version("v5", &documents(&[config_map("a", "5")])).await;
     life.wants("v5").await;
     life.ends(AtomPhase::Running).await;
     assert_eq!(life.data("a").await, Some(json!({"k": "5"})));
@@ -355,7 +545,7 @@ async fn a_journal_of_any_size_brings_everything_back() {
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "b", "annotations": {"knoll.dev/ready-when": "self.data.k == '2'"}}, "data": {"k": "1"},
     });
-    let mut objects: Vec<Value> = before.iter().map(|(name, _)| config_map(name, "2")).collect();
+    let mut objects: Vec<Value> = before.iter().map(|(name, _)| adopting(name, "2")).collect();
     objects.push(never);
     life.version("v1", &documents(&objects)).await;
     life.wants("v1").await;
@@ -368,7 +558,7 @@ async fn a_journal_of_any_size_brings_everything_back() {
     let journal = ListParams::default().labels("knoll.dev/content=journal");
     let parts = world.api::<Secret>().list_metadata(&journal).await.unwrap().items;
     assert!(parts.len() > 2, "it takes more than one Secret: {}", parts.len());
-    life.spec["cancel"] = true.into();
+    life.spec["cancel"] = json!({"version": "v1"});
     life.wants("v1").await;
     life.ends(AtomPhase::Reverted).await;
     for (name, data) in &before {

@@ -350,15 +350,15 @@ impl<'a> Lookup<'a> {
         Ok(())
     }
 
-    /// One output of a Stack, with its type.
+    /// One output of a Stack, with its type, and whether it is sensitive.
     ///
     /// # Errors
     /// When it is not there.
-    pub async fn output(&self, stack: &str, output: &str, what: &str) -> Result<Value, VariablesError> {
+    pub async fn output(&self, stack: &str, output: &str, what: &str) -> Result<(Value, bool), VariablesError> {
         let outputs = [(output.to_owned(), output.to_owned())].into();
         let wanted = StackOutputsRef { name: stack.to_owned(), outputs };
         let found = self.outputs(&wanted, what).await?;
-        Ok(found.into_iter().next().map(|found| found.value).unwrap_or_default())
+        Ok(found.into_iter().next().map(|found| (found.value, found.sensitive)).unwrap_or_default())
     }
 
     /// The outputs of another Stack, the sensitive ones too: they stay sensitive.

@@ -30,7 +30,7 @@ pub struct AtomApplyArgs {
     /// How long a rollback may take
     #[arg(long, env = "KNOLL_ROLLBACK_DEADLINE", value_name = "DURATION")]
     rollback_deadline: Option<String>,
-    /// The service account with whose permissions the objects are written
+    /// The service account that reads and writes the objects [default: default]
     #[arg(long, env = "KNOLL_SERVICE_ACCOUNT", value_name = "NAME")]
     service_account: Option<String>,
     /// Take over fields owned by other field managers
@@ -53,7 +53,7 @@ pub async fn run(args: AtomApplyArgs, outer: &Connection) -> Result<ExitCode> {
     }
     let known = session.api::<Atom>().get_opt(&name).await;
     let known = known.explain(&session.cluster, &format!("cannot read atom `{name}`"))?;
-    let mut spec = json!({"version": version, "cancel": false});
+    let mut spec = json!({"version": version, "cancel": null});
     for (field, value) in [
         ("deadline", args.deadline.map(Value::from)),
         ("rollbackDeadline", args.rollback_deadline.map(Value::from)),

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
 use jiff::Timestamp;
+use knoll_api::atom::AtomPhase;
 use knoll_api::names::{annotation, field_manager, label};
 use knoll_api::{Atom, AtomVersion};
 use kube::ResourceExt;
@@ -42,7 +43,7 @@ pub struct AtomRollbackArgs {
     version: Option<String>,
 }
 
-/// Cancels the update in progress.
+/// Cancels the update in progress, or the rollback in progress.
 pub async fn cancel(args: AtomCancelArgs, outer: &Connection) -> Result<ExitCode> {
     let session = Session::find(&args.connection.or(outer)).await?;
     let atom = get(&session, &args.name).await?;
@@ -54,8 +55,18 @@ pub async fn cancel(args: AtomCancelArgs, outer: &Connection) -> Result<ExitCode
             status.phase.as_str()
         );
     }
-    let atom = change(&session, &args.name, json!({"spec": {"cancel": true}})).await?;
-    style::say("Cancelled", &format!("the update of atom `{}` to version `{}`", args.name, atom.spec.version));
+    let rollback = status.phase == AtomPhase::Rollback;
+    // The version under way may be older than the one that the spec asks for.
+    let version = match status.phase {
+        AtomPhase::Pending => None,
+        _ => status.target_version.clone(),
+    };
+    let version = version.unwrap_or_else(|| atom.spec.version.clone());
+    let atom =
+        change(&session, &args.name, json!({"spec": {"cancel": {"version": version, "rollback": rollback}}})).await?;
+    let what = if rollback { "the rollback of" } else { "the update of" };
+    let which = if rollback { "from" } else { "to" };
+    style::say("Cancelled", &format!("{what} atom `{}` {which} version `{version}`", args.name));
     if args.wait.wait { wait::until_rest(&session, &atom, args.wait.timeout).await } else { Ok(ExitCode::SUCCESS) }
 }
 
@@ -72,7 +83,7 @@ pub async fn rollback(args: AtomRollbackArgs, outer: &Connection) -> Result<Exit
     found.ok_or_else(|| {
         anyhow!("version `{version}` not found\n  list versions with `knoll atom history {}`", args.name)
     })?;
-    let mut patch = json!({"spec": {"version": version, "cancel": false}});
+    let mut patch = json!({"spec": {"version": version, "cancel": null}});
     // The version may have failed before; the annotation requests another attempt.
     patch["metadata"] = json!({"annotations": {annotation::RECONCILE: Timestamp::now().to_string()}});
     let atom = change(&session, &args.name, patch).await?;

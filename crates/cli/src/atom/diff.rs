@@ -159,8 +159,8 @@ async fn values(session: &Session, inputs: &[AtomInput]) -> Result<InputValues> 
     let mut found = InputValues::new();
     for input in inputs {
         let what = format!("the input `{}`", input.name);
-        let value = if let Some(value) = &input.value {
-            Value::String(value.clone())
+        let (value, is_secret) = if let Some(value) = &input.value {
+            (Value::String(value.clone()), false)
         } else if let Some(from) = &input.stack_ref {
             lookup.output(&from.name, &from.output, &what).await.with_context(|| format!("{what} has no value"))?
         } else {
@@ -169,9 +169,9 @@ async fn values(session: &Session, inputs: &[AtomInput]) -> Result<InputValues> 
                 config_map_key_ref: input.config_map_key_ref.clone(),
             };
             let text = lookup.value_from(&from, &what).await.map_err(|error| anyhow!("{error}"))?;
-            Value::String(text.0)
+            (Value::String(text.0), text.1)
         };
-        found.insert(input.name.clone(), template::typed(&input.name, value, input.type_)?);
+        found.insert(input.name.clone(), template::typed(&input.name, value, input.type_)?, is_secret);
     }
     Ok(found)
 }

@@ -34,7 +34,7 @@ enum Command {
     /// Show the phase and the objects of an atom
     #[command(after_help = wait::CODES)]
     Status(status::AtomStatusArgs),
-    /// Cancel the update in progress and roll it back
+    /// Cancel the update in progress and roll it back, or end the rollback in progress
     #[command(after_help = wait::CODES)]
     Cancel(change::AtomCancelArgs),
     /// Roll back to an earlier version

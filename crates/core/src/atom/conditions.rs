@@ -82,10 +82,12 @@ pub(super) fn settled(status: &mut AtomStatus, atom: &Atom, now: Timestamp) {
         }
         AtomState::Failure => {
             let left = unready(&status.objects).unwrap_or_default();
-            let message = format!(
-                "The rollback of version `{target}` was not done within {}. Not restored: {left} Rolled back because: {why}",
-                atom.spec.rollback_deadline
-            );
+            let end = match status.failure.as_ref().is_some_and(|failure| failure.rollback_cancelled) {
+                true => "was cancelled".to_owned(),
+                false => format!("was not done within {}", atom.spec.rollback_deadline),
+            };
+            let message =
+                format!("The rollback of version `{target}` {end}. Not restored: {left} Rolled back because: {why}");
             (Kstatus::Stalled, Cause::new(reason::ROLLBACK_FAILED, message))
         }
         _ => {

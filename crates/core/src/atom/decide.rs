@@ -1,9 +1,11 @@
 //! The decision on an Atom, state by state.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
-    atom::{Atom, AtomRevision, AtomStatus, JournalStage},
+    atom::{Atom, AtomCancel, AtomRevision, AtomStatus, JournalStage},
     names::{condition, finalizer, reason},
 };
 use kube::ResourceExt;
@@ -15,6 +17,9 @@ use super::{
     settle::{failure, interrupt, reverted},
 };
 use crate::{conditions as all_conditions, machine as machines, status::Cause};
+
+/// The time until inputs that the Atom's account may not read are read again.
+const FORBIDDEN_AGAIN: Duration = Duration::from_secs(10);
 
 type Decision = machines::Decision<AtomStatus, AtomAction>;
 
@@ -36,7 +41,7 @@ pub fn decide(facts: &AtomFacts<'_>, now: Timestamp) -> Decision {
         AtomState::Applying => updating(facts, status, AtomAction::Apply, now),
         AtomState::Waiting => updating(facts, status, AtomAction::CheckReadiness, now),
         AtomState::Pruning => updating(facts, status, AtomAction::Prune, now),
-        AtomState::Superseded if !atom.spec.cancel => become_pending(atom, status, now),
+        AtomState::Superseded if cancelled(atom, &atom.spec.version).is_none() => become_pending(atom, status, now),
         AtomState::Superseded | AtomState::Cancelled | AtomState::Deadline | AtomState::Error => {
             begin_rollback(atom, status, now)
         }
@@ -49,11 +54,12 @@ pub fn decide(facts: &AtomFacts<'_>, now: Timestamp) -> Decision {
 fn pending(facts: &AtomFacts<'_>, mut status: AtomStatus, now: Timestamp) -> Decision {
     let atom = facts.atom;
     let unfinished = status.journal.is_some();
-    if atom.spec.cancel && unfinished {
+    let is_cancelled = cancelled(atom, &atom.spec.version).is_some();
+    if is_cancelled && unfinished {
         return begin_rollback(atom, status, now);
     }
     match facts.desired {
-        Desired::Revision(revision) if !atom.spec.cancel => {
+        Desired::Revision(revision) if !is_cancelled => {
             machine::apply(&mut status, AtomEvent::Started);
             status.attempts = status.attempts.saturating_add(1);
             status.started_at = Some(MicroTime(now));
@@ -64,7 +70,10 @@ fn pending(facts: &AtomFacts<'_>, mut status: AtomStatus, now: Timestamp) -> Dec
             Decision::status(status)
         }
         Desired::Revision(_) => {
-            let message = "Updates are blocked while spec.cancel is true. Set it to false to continue.";
+            let message = format!(
+                "The update to version `{}` is cancelled. Remove spec.cancel to start it, or set another spec.version.",
+                atom.spec.version
+            );
             conditions::set(&mut status, atom, Kstatus::Stalled, &Cause::new(reason::CANCELLED, message), now);
             Decision::status(status)
         }
@@ -78,7 +87,9 @@ fn pending(facts: &AtomFacts<'_>, mut status: AtomStatus, now: Timestamp) -> Dec
             }
             let kstatus = if *stalled { Kstatus::Stalled } else { Kstatus::Reconciling };
             conditions::set(&mut status, atom, kstatus, cause, now);
-            Decision::status(status).at(due)
+            // Nothing tells that a right was granted.
+            let again = now.checked_add(FORBIDDEN_AGAIN).ok().filter(|_| cause.reason == reason::FORBIDDEN);
+            Decision::status(status).at(due.into_iter().chain(again).min())
         }
     }
 }
@@ -94,7 +105,7 @@ fn settled(facts: &AtomFacts<'_>, mut status: AtomStatus, now: Timestamp) -> Dec
         Desired::Unresolved { .. } => status.target_version.as_ref() != Some(&atom.spec.version),
     };
     // A rollback that failed was tried until its deadline. Its objects stay until another update can really start.
-    let can_start = !atom.spec.cancel && matches!(facts.desired, Desired::Revision(_));
+    let can_start = cancelled(atom, &atom.spec.version).is_none() && matches!(facts.desired, Desired::Revision(_));
     if changed && (status.journal.is_none() || can_start) {
         if status.journal.is_some() {
             status.started_at = Some(MicroTime(now));
@@ -120,7 +131,7 @@ fn is_new(status: &AtomStatus, revision: &AtomRevision) -> bool {
 fn updating(facts: &AtomFacts<'_>, mut status: AtomStatus, action: AtomAction, now: Timestamp) -> Decision {
     let atom = facts.atom;
     let target = status.target_version.clone().unwrap_or_default();
-    if atom.spec.cancel {
+    if cancelled(atom, &target).is_some() {
         let message = format!("The update to version `{target}` was cancelled.");
         let cause = Cause::new(reason::CANCELLED, message);
         interrupt(atom, &mut status, AtomEvent::CancelRequested, &cause, now);
@@ -174,6 +185,13 @@ fn rollback(atom: &Atom, mut status: AtomStatus, now: Timestamp) -> Decision {
         reverted(atom, &mut status, now);
         return Decision::status(status);
     }
+    let target = status.target_version.as_deref().unwrap_or_default();
+    if cancelled(atom, target).is_some_and(|cancel| cancel.rollback) {
+        machine::apply(&mut status, AtomEvent::CancelRequested);
+        status.failure.get_or_insert_default().rollback_cancelled = true;
+        conditions::settled(&mut status, atom, now);
+        return Decision::status(status);
+    }
     let due = ends_at(&status, atom.spec.rollback_deadline.get());
     if due.is_none_or(|due| due <= now) {
         machine::apply(&mut status, AtomEvent::DeadlinePassed);
@@ -195,6 +213,11 @@ fn deletion(atom: &Atom, mut status: AtomStatus, now: Timestamp) -> Decision {
         return Decision::status(status);
     }
     Decision::act(AtomAction::DeleteObjects)
+}
+
+/// The request to cancel the update to a version. A request for another version says nothing about this one.
+fn cancelled<'a>(atom: &'a Atom, version: &str) -> Option<&'a AtomCancel> {
+    atom.spec.cancel.as_ref().filter(|cancel| cancel.version == version)
 }
 
 /// When the update or the rollback that is under way has to be done.

@@ -4,6 +4,8 @@ use knoll_api::atom::ObjectKey;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::hidden::HiddenValues;
+
 /// The journal of the updates since the last good version.
 ///
 /// A journal with an unknown field or without an action is refused, never read in part.
@@ -14,6 +16,9 @@ pub struct Journal {
     pub since: u32,
     /// All objects that are touched, in the order of their writes.
     pub entries: Vec<Entry>,
+    /// The values of Secrets that these updates use: messages about the objects must not contain them.
+    #[serde(default, skip_serializing_if = "HiddenValues::is_empty")]
+    pub hidden: HiddenValues,
 }
 
 /// What an update does to one object. `before` is the object as it was before the first unproven update; none when it
@@ -34,6 +39,12 @@ pub enum Entry {
     Prune {
         key: ObjectKey,
         uid: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<Value>,
+    },
+    /// The version does not have the object, which the Atom had adopted: the Atom lets go of it when all others are ready.
+    Release {
+        key: ObjectKey,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         before: Option<Value>,
     },
@@ -64,7 +75,9 @@ impl Entry {
     #[must_use]
     pub fn key(&self) -> &ObjectKey {
         match self {
-            Self::Write { key, .. } | Self::Prune { key, .. } | Self::Keep { key, .. } => key,
+            Self::Write { key, .. } | Self::Prune { key, .. } | Self::Release { key, .. } | Self::Keep { key, .. } => {
+                key
+            }
         }
     }
 
@@ -72,7 +85,10 @@ impl Entry {
     #[must_use]
     pub fn before(&self) -> Option<&Value> {
         match self {
-            Self::Write { before, .. } | Self::Prune { before, .. } | Self::Keep { before, .. } => before.as_ref(),
+            Self::Write { before, .. }
+            | Self::Prune { before, .. }
+            | Self::Release { before, .. }
+            | Self::Keep { before, .. } => before.as_ref(),
         }
     }
 }
@@ -96,8 +112,10 @@ mod tests {
                 write(WriteMode::CheckFirst),
                 write(WriteMode::Replace("u".to_owned())),
                 Entry::Prune { key: key.clone(), uid: "u".to_owned(), before: before.clone() },
+                Entry::Release { key: key.clone(), before: before.clone() },
                 Entry::Keep { key: key.clone(), before: None },
             ],
+            ..Journal::default()
         };
         let mut stored = serde_json::to_value(&journal)?;
         assert_eq!(serde_json::from_value::<Journal>(stored.clone())?, journal);

@@ -47,7 +47,7 @@ pub enum AtomState {
     Rollback,
     /// The last good version runs again. Next: `Pending`, for another revision.
     Reverted,
-    /// The rollback was not done in time. Next: `Pending`, for another revision.
+    /// The rollback was not done in time, or a user cancelled it. Next: `Pending`, for another revision.
     Failure,
 }
 
@@ -64,7 +64,7 @@ pub enum AtomEvent {
     BecameReady,
     /// All objects that the version does not have are deleted.
     Pruned,
-    /// `spec.cancel` is true.
+    /// `spec.cancel` names the version.
     CancelRequested,
     /// The spec or its inputs changed.
     RevisionChanged,
@@ -102,6 +102,7 @@ pub const TRANSITIONS: &[(&[AtomState], AtomEvent, AtomState)] = &[
     (UNDONE, AtomEvent::RollbackStarted, AtomState::Rollback),
     (&[AtomState::Rollback], AtomEvent::Restored, AtomState::Reverted),
     (&[AtomState::Rollback], AtomEvent::DeadlinePassed, AtomState::Failure),
+    (&[AtomState::Rollback], AtomEvent::CancelRequested, AtomState::Failure),
     (SETTLED, AtomEvent::RevisionChanged, AtomState::Pending),
 ];
 

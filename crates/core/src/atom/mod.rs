@@ -5,9 +5,11 @@
 //! version that has not reached `Running`: the journal keeps the objects as they were before the first unproven update,
 //! until an update is proven or undone. Every update and every rollback has a deadline.
 
+pub mod account;
 mod conditions;
 mod decide;
 pub mod fields;
+pub mod hidden;
 pub mod history;
 pub mod journal;
 pub mod machine;

@@ -10,7 +10,7 @@ use knoll_api::{
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{Desired, template::InputValues};
+use super::{Desired, account, template::InputValues};
 use crate::{
     stack::{Waits, digest, wait_for},
     status::Cause,
@@ -90,12 +90,12 @@ fn cycle(atom: &Atom, all: &[&Atom]) -> Option<Vec<String>> {
 #[must_use]
 pub fn revision(atom: &Atom, template: &str, inputs: &InputValues, stacks: BTreeMap<String, String>) -> AtomRevision {
     let short = |whole: String| whole.trim_start_matches("sha256:").chars().take(16).collect();
-    let inputs: BTreeMap<&str, &Value> = inputs.iter().map(|(name, value)| (name.as_str(), value)).collect();
+    let inputs: BTreeMap<&str, &Value> = inputs.values().iter().map(|(name, value)| (name.as_str(), value)).collect();
     AtomRevision {
         template: short(digest(&(
             &atom.spec.version,
             template,
-            &atom.spec.service_account_name,
+            account::of(atom),
             atom.spec.force,
             atom.annotations().get(annotation::RECONCILE),
         ))),

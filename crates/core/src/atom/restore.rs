@@ -10,11 +10,12 @@ use serde_json::Value;
 
 use super::{
     fields::{Fields, applied_by, extract, owners},
+    hidden::HiddenValues,
     journal::{Entry, Journal},
     owner::{Owner, is_being_deleted, replaced_by, uid},
     waves::Wave,
 };
-use crate::readiness::{self, Health};
+use crate::readiness::Health;
 
 /// Managers of the cluster itself. They write their fields again by themselves.
 const CLUSTER: [&str; 4] = ["kube-controller-manager", "kube-scheduler", "kubelet", "kube-apiserver"];
@@ -55,6 +56,8 @@ pub enum Removal<'a> {
     Deleting,
     /// Delete the object of this UID.
     Delete(String),
+    /// Apply this configuration: the Atom adopted the object, and lets go of it.
+    Release(Value),
     /// Restore the object: it belonged to another manager before the update that is under way.
     GiveBack(&'a Entry),
 }
@@ -72,15 +75,35 @@ pub fn batches(journal: &Journal) -> Vec<(Wave, Vec<&Entry>)> {
     existed.chain(created).filter(|(_, entries)| !entries.is_empty()).collect()
 }
 
+/// The values that no message of a rollback may contain. The objects as they were have values of earlier versions, so the
+/// content of their Secrets counts as well.
+#[must_use]
+pub fn hidden(journal: &Journal) -> HiddenValues {
+    let mut hidden = journal.hidden.clone();
+    journal.entries.iter().filter_map(Entry::before).for_each(|before| hidden.hide_secret(before));
+    hidden
+}
+
 /// What it means that nothing is left to do for an object.
 #[must_use]
 pub fn done(entry: &Entry, now: Option<&Value>) -> Attempt {
     now.filter(|_| entry.before().is_some()).map_or(Attempt::Gone, |now| Attempt::Restored(now.clone()))
 }
 
-/// The object as the Atom's status lists it after an attempt; none when it is gone, or was never the Atom's.
+/// The object whose health [`report`] needs: one of the Atom's own that is restored. An object of another owner is restored
+/// without being ready.
 #[must_use]
-pub fn report(owner: &Owner, entry: &Entry, attempt: Attempt) -> Option<AtomObject> {
+pub fn own<'a>(owner: &Owner, entry: &Entry, attempt: &'a Attempt) -> Option<&'a Value> {
+    match attempt {
+        Attempt::Restored(now) if entry.before().is_some_and(|before| owner.owns(before)) => Some(now),
+        _ => None,
+    }
+}
+
+/// The object as the Atom's status lists it after an attempt; none when it is gone, or was never the Atom's. `health` is
+/// that of the object of [`own`].
+#[must_use]
+pub fn report(entry: &Entry, attempt: Attempt, health: Option<Health>) -> Option<AtomObject> {
     let object = entry.key().clone();
     let now = match attempt {
         Attempt::Gone => return None,
@@ -89,11 +112,7 @@ pub fn report(owner: &Owner, entry: &Entry, attempt: Attempt) -> Option<AtomObje
         }
         Attempt::Restored(now) => now,
     };
-    // An object of another owner is restored without being ready.
-    if !entry.before().is_some_and(|before| owner.owns(before)) {
-        return None;
-    }
-    let (ready, message) = match readiness::health(&now) {
+    let (ready, message) = match health? {
         Health::Ready => (true, None),
         Health::Waiting(why) | Health::Failed(why) => (false, Some(why)),
     };
@@ -118,6 +137,7 @@ pub fn removal<'a>(owner: &Owner, journal: &'a Journal, key: &ObjectKey, now: Op
     match entry.filter(|entry| entry.before().is_some_and(|before| !owner.owns(before))) {
         Some(entry) => Removal::GiveBack(entry),
         None if is_being_deleted(now) => Removal::Deleting,
+        None if owner.has_adopted(now) => Removal::Release(owner.release(now)),
         None => Removal::Delete(uid(now).unwrap_or_default().to_owned()),
     }
 }
@@ -343,6 +363,7 @@ mod tests {
                 keep(config(), true),
                 keep(key("v1", "Secret", "s"), true),
             ],
+            ..Journal::default()
         };
         let order: Vec<(Wave, Vec<(&str, bool)>)> = batches(&journal)
             .into_iter()
@@ -377,7 +398,8 @@ mod tests {
             ("not yet", entry(None), Attempt::NotYet("No.".to_owned()), Some(listed(false, Some("No.")))),
         ];
         for (what, entry, attempt, expect) in rows {
-            assert_eq!(report(&owner(), &entry, attempt), expect, "{what}");
+            let health = own(&owner(), &entry, &attempt).map(|_| Health::Ready);
+            assert_eq!(report(&entry, attempt, health), expect, "{what}");
         }
         assert_eq!(done(&entry(None), Some(&theirs())), Attempt::Gone);
         assert_eq!(done(&entry(Some(ours())), None), Attempt::Gone);
@@ -388,6 +410,7 @@ mod tests {
     fn a_deleted_atom_deletes_its_own_objects_and_gives_others_back() {
         let ours = json!({"annotations": {annotation::ATOM_UID: "atom"}});
         let deleting = json!({"annotations": {annotation::ATOM_UID: "atom"}, "deletionTimestamp": "now"});
+        let adopted = json!({"annotations": {annotation::ATOM_UID: "atom", annotation::ADOPTED: "true"}});
         let one = [("k", "1", ATOM)];
         let at = key("v1", "ConfigMap", "a");
         let given = Entry::Keep { key: at.clone(), before: Some(map("u", &[("k", "1", "kubectl")], json!({}))) };
@@ -398,15 +421,16 @@ mod tests {
             ("its own", None, Some(map("u", &one, ours.clone())), Removal::Delete("u".to_owned())),
             ("its own before", Some(&own), Some(map("n", &one, ours.clone())), Removal::Delete("n".to_owned())),
             ("being deleted", None, Some(map("u", &one, deleting)), Removal::Deleting),
+            ("adopted", None, Some(map("u", &one, adopted)), Removal::Release(config(json!({"k": "1"})))),
             ("taken over", Some(&given), Some(map("u", &one, ours)), Removal::GiveBack(&given)),
         ];
         for (what, entry, now, expect) in rows {
-            let journal = Journal { since: 1, entries: entry.cloned().into_iter().collect() };
+            let journal = Journal { since: 1, entries: entry.cloned().into_iter().collect(), ..Journal::default() };
             let found = removal(&owner(), &journal, &at, now.as_ref());
             assert_eq!(format!("{found:?}"), format!("{expect:?}"), "{what}");
         }
         let listed = |key: ObjectKey| AtomObject { object: key, ..AtomObject::default() };
-        let journal = Journal { since: 1, entries: vec![given] };
+        let journal = Journal { since: 1, entries: vec![given], ..Journal::default() };
         let inventory =
             [listed(at.clone()), listed(key("v1", "Namespace", "n")), listed(key("apps/v1", "Deployment", "d"))];
         let names: Vec<String> = deletion_order(&inventory, &journal).into_iter().map(|key| key.name).collect();

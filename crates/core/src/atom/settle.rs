@@ -155,5 +155,11 @@ pub(super) fn failure(state: AtomState, cause: &Cause) -> AtomFailure {
         AtomState::Superseded => Some(Cancellation::Superseded),
         _ => None,
     };
-    AtomFailure { phase: state.phase(), cancellation, reason: cause.reason.clone(), message: message[..end].to_owned() }
+    AtomFailure {
+        phase: state.phase(),
+        cancellation,
+        rollback_cancelled: false,
+        reason: cause.reason.clone(),
+        message: message[..end].to_owned(),
+    }
 }

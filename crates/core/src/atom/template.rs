@@ -9,8 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use knoll_api::atom::{InputType, ObjectKey};
 use serde_json::{Map, Value};
 
+use super::hidden::HiddenValues;
+
 /// The beginning of a reference to an input.
 const OPEN: &str = "${input.";
+
+/// The fields of an object that the status of an Atom shows, by their JSON pointers.
+const SHOWN: [(&str, &str); 7] = [
+    ("apiVersion", "/apiVersion"),
+    ("kind", "/kind"),
+    ("metadata.name", "/metadata/name"),
+    ("metadata.namespace", "/metadata/namespace"),
+    ("metadata.annotations", "/metadata/annotations"),
+    ("the annotation knoll.dev/ready-when", "/metadata/annotations/knoll.dev~1ready-when"),
+    ("the annotation knoll.dev/conditions", "/metadata/annotations/knoll.dev~1conditions"),
+];
 
 /// Why a template or an input is not valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +49,10 @@ pub enum Error {
         /// The inputs that exist, as a part of the message.
         known: String,
     },
+    #[error(
+        "`{object}` uses the secret input `{name}` in {field}, which the Atom's status shows; use it in other fields only"
+    )]
+    Shown { object: String, name: String, field: &'static str },
     #[error("the input `{name}` is not a valid {type_}; correct its value, or spec.inputs[].type")]
     Type {
         name: String,
@@ -44,8 +61,39 @@ pub enum Error {
     },
 }
 
-/// The values of inputs by name.
-pub type InputValues = BTreeMap<String, Value>;
+/// The values of inputs by name, and which of them come from Secrets.
+#[derive(Clone, Default)]
+pub struct InputValues {
+    values: BTreeMap<String, Value>,
+    secret: BTreeSet<String>,
+}
+
+impl InputValues {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn insert(&mut self, name: String, value: Value, is_secret: bool) {
+        if is_secret {
+            self.secret.insert(name.clone());
+        }
+        self.values.insert(name, value);
+    }
+
+    #[must_use]
+    pub fn values(&self) -> &BTreeMap<String, Value> {
+        &self.values
+    }
+
+    /// The values that come from Secrets.
+    #[must_use]
+    pub fn hidden(&self) -> HiddenValues {
+        let mut hidden = HiddenValues::default();
+        self.secret.iter().filter_map(|name| self.values.get(name)).for_each(|value| hidden.hide(value));
+        hidden
+    }
+}
 
 /// Converts the value of an input to its type.
 ///
@@ -114,8 +162,14 @@ pub fn render(text: &str, inputs: &InputValues) -> Result<Vec<Value>, Error> {
     let mut seen = BTreeSet::new();
     for object in &mut objects {
         let name = key(object).to_string();
-        fill(object, inputs).map_err(|input| {
-            let known: Vec<_> = inputs.keys().map(|known| format!("`{known}`")).collect();
+        for (field, pointer) in SHOWN {
+            let text = object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            if let Some(input) = references(text).find(|input| inputs.secret.contains(*input)) {
+                return Err(Error::Shown { object: name, name: input.to_owned(), field });
+            }
+        }
+        fill(object, &inputs.values).map_err(|input| {
+            let known: Vec<_> = inputs.values.keys().map(|known| format!("`{known}`")).collect();
             let known = if known.is_empty() { String::new() } else { format!(" (there are {})", known.join(", ")) };
             Error::Input { object: name, name: input, known }
         })?;
@@ -165,13 +219,18 @@ fn is_list(object: &Map<String, Value>) -> bool {
         && !object.contains_key("metadata")
 }
 
+/// The inputs that a text refers to, escaped references included.
+fn references(text: &str) -> impl Iterator<Item = &str> {
+    text.split(OPEN).skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name)
+}
+
 /// The position and the reason of a syntax error, without the text around it: that may belong to a Secret.
 fn place(error: &str) -> String {
     error.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
 /// Inserts the values. The error is the name of an input that does not exist.
-fn fill(value: &mut Value, inputs: &InputValues) -> Result<(), String> {
+fn fill(value: &mut Value, inputs: &BTreeMap<String, Value>) -> Result<(), String> {
     match value {
         Value::String(text) if text.contains(OPEN) => {
             *value = filled(text, inputs)?;
@@ -183,7 +242,7 @@ fn fill(value: &mut Value, inputs: &InputValues) -> Result<(), String> {
     }
 }
 
-fn filled(text: &str, inputs: &InputValues) -> Result<Value, String> {
+fn filled(text: &str, inputs: &BTreeMap<String, Value>) -> Result<Value, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(OPEN) {
@@ -224,17 +283,46 @@ mod tests {
     use super::*;
 
     fn inputs() -> InputValues {
-        [
-            ("size".to_owned(), json!(3)),
-            ("name".to_owned(), json!("web: {x: 1}\n---\nkind: Secret")),
-            ("zones".to_owned(), json!(["a", "b"])),
-        ]
-        .into()
+        let mut inputs = InputValues::new();
+        inputs.insert("size".to_owned(), json!(3), false);
+        inputs.insert("name".to_owned(), json!("web: {x: 1}\n---\nkind: Secret"), false);
+        inputs.insert("zones".to_owned(), json!(["a", "b"]), false);
+        inputs
+    }
+
+    #[test]
+    fn a_secret_is_not_put_where_the_status_shows_it() {
+        let mut inputs = inputs();
+        inputs.insert("token".to_owned(), json!("hunter2"), true);
+        let object = |metadata: &str, data: &str| {
+            format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {metadata}\ndata: {{k: '{data}'}}\n")
+        };
+        let rows = [
+            (object("{name: 'a-${input.token}'}", ""), "metadata.name"),
+            (object("{name: a, namespace: '${input.token}'}", ""), "metadata.namespace"),
+            (object("{name: a, annotations: '${input.token}'}", ""), "metadata.annotations"),
+            (
+                object("{name: a, annotations: {knoll.dev/ready-when: \"self.data.k == '${input.token}'\"}}", ""),
+                "the annotation knoll.dev/ready-when",
+            ),
+            (
+                object("{name: a, annotations: {knoll.dev/conditions: 'A=True/${input.token}'}}", ""),
+                "the annotation knoll.dev/conditions",
+            ),
+        ];
+        for (text, field) in rows {
+            let error = render(&text, &inputs).unwrap_err().to_string();
+            assert!(error.contains(&format!("uses the secret input `token` in {field},")), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        let text = object("{name: a, labels: {x: '${input.token}', y: '${input.size}'}}", "${input.token}");
+        assert_eq!(render(&text, &inputs).unwrap()[0]["data"]["k"], json!("hunter2"));
+        assert!(!inputs.hidden().is_clean("hunter2") && inputs.hidden().is_clean("3"));
     }
 
     #[track_caller]
     fn check(text: &str, expect: Value) {
-        assert_eq!(filled(text, &inputs()).unwrap(), expect, "{text}");
+        assert_eq!(filled(text, inputs().values()).unwrap(), expect, "{text}");
     }
 
     #[test]
@@ -254,7 +342,7 @@ mod tests {
         let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: '${input.name}'}\n";
         let objects = render(text, &inputs()).unwrap();
         assert_eq!(objects.len(), 1);
-        assert_eq!(objects[0]["data"]["a"], inputs()["name"]);
+        assert_eq!(objects[0]["data"]["a"], inputs().values()["name"]);
     }
 
     #[test]
@@ -301,7 +389,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_comes_out_as_one_value(text in ".{0,60}", value in ".{0,20}") {
-            let inputs = InputValues::from([("v".to_owned(), Value::String(value.clone()))]);
+            let inputs = BTreeMap::from([("v".to_owned(), Value::String(value.clone()))]);
             let out = filled(&format!("{text}${{input.v}}"), &inputs).unwrap();
             prop_assert!(out.is_string());
             if !text.ends_with('$') && !text.contains("${input.") {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use knoll_api::{
     AtomSpec, AtomStatus,
-    atom::{AtomFailure, AtomJournal, AtomPhase, Cancellation, JournalStage, ObjectKey},
+    atom::{AtomCancel, AtomFailure, AtomJournal, AtomPhase, Cancellation, JournalStage, ObjectKey},
     names::{condition, finalizer, reason},
 };
 use proptest::{prelude::*, sample::select};
@@ -50,6 +50,11 @@ fn status(phase: AtomPhase, stage: Option<JournalStage>) -> AtomStatus {
         good: Some(revision("t1", "i")),
         ..AtomStatus::default()
     }
+}
+
+/// A request to cancel the update to a version.
+fn cancel(version: &str, rollback: bool) -> Option<AtomCancel> {
+    Some(AtomCancel { version: version.to_owned(), rollback })
 }
 
 fn known(template: &str, inputs: &str) -> Desired {
@@ -114,7 +119,7 @@ fn every_decision() {
         ("a deadline", status(P::Deadline, Some(S::Wait)), false, t2(), 1, (P::Rollback, Some(S::Restore), None)),
         ("nothing to undo", status(P::Rollback, None), false, t2(), 1, (P::Reverted, None, None)),
         ("undone", status(P::Rollback, Some(S::Restore)), false, t2(), 1, (P::Rollback, Some(S::Restore), Some(A::Restore))),
-        ("undone, whatever is new", status(P::Rollback, Some(S::Restore)), true, known("t3", "i"), 1, (P::Rollback, Some(S::Restore), Some(A::Restore))),
+        ("undone, as the update was cancelled", status(P::Rollback, Some(S::Restore)), true, known("t3", "i"), 1, (P::Rollback, Some(S::Restore), Some(A::Restore))),
         ("not undone in time", status(P::Rollback, Some(S::Restore)), false, t2(), 300, (P::Failure, Some(S::Restore), None)),
         ("the journal is forgotten", status(P::Running, Some(S::Done)), false, known("t3", "i"), 1, (P::Running, Some(S::Done), Some(A::CleanUp))),
         ("it runs", status(P::Running, None), false, t2(), 1, (P::Running, None, None)),
@@ -126,10 +131,44 @@ fn every_decision() {
         ("failure", status(P::Failure, Some(S::Restore)), false, t2(), 1, (P::Failure, Some(S::Restore), None)),
         ("failure, and a new version", status(P::Failure, Some(S::Restore)), false, known("t3", "i"), 1, (P::Pending, Some(S::Kept), None)),
     ];
-    for (what, status, cancel, desired, second, expect) in rows {
+    for (what, status, cancelled, desired, second, expect) in rows {
         let mut atom = atom(status);
-        atom.spec.cancel = cancel;
+        atom.spec.cancel = cancelled.then(|| cancel("v2", false)).flatten();
         assert_eq!(decided(&atom, &desired, second), expect, "{what}");
+        // A request for another version is none.
+        if !cancelled {
+            atom.spec.cancel = cancel("v1", true);
+            assert_eq!(decided(&atom, &desired, second), expect, "{what}, and another version is cancelled");
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_rollback_is_a_failure_that_the_next_version_starts_from() {
+    let mut one = atom(status(AtomPhase::Rollback, Some(JournalStage::Restore)));
+    one.spec.cancel = cancel("v2", true);
+    let (failed, action) = decision(&one, &known("t2", "i"), 1);
+    assert_eq!((failed.phase, action), (AtomPhase::Failure, None));
+    let told = conditions::find(&failed.conditions, condition::STALLED).map(|told| told.message.clone());
+    let told = told.unwrap_or_default();
+    assert!(told.starts_with("The rollback of version `v2` was cancelled. Not restored: `ConfigMap a`"), "{told}");
+    one.status = Some(failed);
+    assert_eq!(decided(&one, &known("t2", "i"), 2).0, AtomPhase::Failure, "it rests");
+    // The request names `v2`, so nobody has to take it back for `v3`.
+    one.spec.version = "v3".to_owned();
+    for phase in [AtomPhase::Pending, AtomPhase::Updating] {
+        let (next, _) = decision(&one, &known("t3", "i"), 3);
+        assert_eq!((next.phase, next.journal.as_ref().map(|kept| kept.stage)), (phase, Some(JournalStage::Kept)));
+        one.status = Some(next);
+    }
+    assert_eq!(decided(&one, &known("t3", "i"), 3).2, Some(AtomAction::Prepare));
+    // An update that is cancelled with its rollback ends where it is.
+    let mut two = atom(status(AtomPhase::Updating, Some(JournalStage::Wait)));
+    two.spec.cancel = cancel("v2", true);
+    for phase in [AtomPhase::Cancelled, AtomPhase::Rollback, AtomPhase::Failure] {
+        let (next, _) = decision(&two, &known("t2", "i"), 1);
+        assert_eq!(next.phase, phase);
+        two.status = Some(next);
     }
 }
 
@@ -242,8 +281,8 @@ enum Event {
     Inputs(u8),
     /// Something that it needs is there, or not.
     Known(bool),
-    /// `spec.cancel`.
-    Cancel(bool),
+    /// `spec.cancel` names its version, maybe with the rollback, or is absent.
+    Cancel(bool, bool),
     Seconds(u16),
     /// What is to be done is done, and this comes of it.
     Done(u8),
@@ -254,7 +293,7 @@ fn event() -> impl Strategy<Value = Event> {
         (0u8..3).prop_map(Event::Version),
         (0u8..2).prop_map(Event::Inputs),
         any::<bool>().prop_map(Event::Known),
-        any::<bool>().prop_map(Event::Cancel),
+        any::<(bool, bool)>().prop_map(|(cancelled, rollback)| Event::Cancel(cancelled, rollback)),
         (0u16..400).prop_map(Event::Seconds),
         any::<u8>().prop_map(Event::Done),
         any::<u8>().prop_map(Event::Done),
@@ -339,7 +378,10 @@ impl Play {
             }
             Event::Inputs(number) => self.inputs = number,
             Event::Known(known) => self.known = known,
-            Event::Cancel(cancel) => self.atom.spec.cancel = cancel,
+            Event::Cancel(cancelled, rollback) => {
+                let version = self.atom.spec.version.clone();
+                self.atom.spec.cancel = cancelled.then(|| cancel(&version, rollback)).flatten();
+            }
             Event::Seconds(seconds) => self.now += i64::from(seconds),
             Event::Done(luck) => drop(self.step(luck)),
         }
@@ -373,7 +415,7 @@ proptest! {
         prop_assert!(action.is_none(), "{:?}", end);
         let ready = conditions::find(&end.conditions, condition::READY);
         prop_assert!(ready.is_some_and(|ready| !ready.reason.is_empty() && !ready.message.is_empty()));
-        let waits = end.phase == AtomPhase::Pending && (!play.known || play.atom.spec.cancel);
+        let waits = end.phase == AtomPhase::Pending && (!play.known || play.atom.spec.cancel.is_some());
         prop_assert!(end.phase.is_at_rest() || waits, "{:?}", end);
         // Half of an update does not wait for ever.
         prop_assert!(!waits || end.journal.is_none() || requeue_at.is_some());
@@ -452,14 +494,14 @@ proptest! {
     #[test]
     fn any_status_and_any_event_give_a_transition_of_the_table(
         status in any_status(),
-        cancel in any::<bool>(),
+        cancelled in select(vec![None, cancel("v2", false), cancel("v2", true), cancel("v9", true)]),
         deleted in any::<bool>(),
         desired in select(vec![known("t1", "i"), known("t2", "i"), known("t3", "j"), missing()]),
         second in 0_i64..1000,
         outcome in any_outcome(),
     ) {
         let mut atom = atom(status.clone());
-        atom.spec.cancel = cancel;
+        atom.spec.cancel = cancelled;
         let (decided, _) = decision(&atom, &desired, second);
         let (from, to) = (AtomState::of(&status), AtomState::of(&decided));
         prop_assert!(is_allowed(from, to), "{from:?} -> {to:?}");

@@ -1,9 +1,7 @@
 //! The annotations that say when an object is ready: conditions, and a CEL expression.
 
-use std::{collections::HashMap, sync::Arc};
-
-use cel::{Context, Program, objects::Key};
 use knoll_api::names::annotation::{CONDITIONS, READY_WHEN};
+use knoll_kube_model::{Budget, ConditionError, Expression};
 use serde_json::Value;
 
 use super::{Health, condition};
@@ -38,8 +36,14 @@ pub fn check(object: &Value) -> Result<(), ReadinessError> {
     Ok(())
 }
 
+/// Whether an object has an expression, which takes time to evaluate.
+#[must_use]
+pub fn has_expression(object: &Value) -> bool {
+    annotation(object, READY_WHEN).is_some()
+}
+
 /// The health of an object by its annotations; none when it has none.
-pub(super) fn health(object: &Value) -> Option<Health> {
+pub(super) fn health(object: &Value, budget: &mut Budget) -> Option<Health> {
     let (conditions, expression) = (annotation(object, CONDITIONS), annotation(object, READY_WHEN));
     if conditions.is_none() && expression.is_none() {
         return None;
@@ -48,7 +52,7 @@ pub(super) fn health(object: &Value) -> Option<Health> {
     if by_conditions != Health::Ready {
         return Some(by_conditions);
     }
-    Some(expression.map_or(Health::Ready, |text| by_expression(object, text)))
+    Some(expression.map_or(Health::Ready, |text| by_expression(object, text, budget)))
 }
 
 struct Required<'a> {
@@ -93,45 +97,30 @@ fn by_conditions(object: &Value, text: &str) -> Health {
     Health::Ready
 }
 
-fn compiled(text: &str) -> Result<Program, ReadinessError> {
+fn compiled(text: &str) -> Result<Expression, ReadinessError> {
     if text.len() > LONGEST {
         return Err(ReadinessError::Expression(format!("it is longer than {LONGEST} bytes")));
     }
-    Program::compile(text).map_err(|error| ReadinessError::Expression(error.to_string().trim().replace('\n', " ")))
+    Expression::compile_with(text, &["self"]).map_err(|error| {
+        // The further lines show the place in the expression, which the reader has at hand.
+        ReadinessError::Expression(error.lines().next().unwrap_or_default().trim().to_owned())
+    })
 }
 
-fn by_expression(object: &Value, text: &str) -> Health {
-    let program = match compiled(text) {
-        Ok(program) => program,
+fn by_expression(object: &Value, text: &str, budget: &mut Budget) -> Health {
+    let expression = match compiled(text) {
+        Ok(expression) => expression,
         Err(error) => return Health::Failed(format!("{error}.")),
     };
-    let mut context = Context::default();
-    context.add_variable_from_value("self", to_cel(object));
-    match program.execute(&context) {
-        Ok(cel::Value::Bool(true)) => Health::Ready,
-        Ok(cel::Value::Bool(false)) => Health::waiting(format!("`{text}` is not true yet.")),
-        Ok(_) => Health::Failed(format!("`{text}` is neither true nor false.")),
+    match expression.holds_within(&[("self", object)], budget) {
+        Ok(true) => Health::Ready,
+        Ok(false) => Health::waiting(format!("`{text}` is not true yet.")),
+        Err(ConditionError::NotABool) => Health::Failed(format!("`{text}` is neither true nor false.")),
+        Err(ConditionError::TooExpensive) => Health::Failed(format!(
+            "`{text}` is too expensive to evaluate. Write it with fewer nested `all`, `exists`, `map` and `filter`."
+        )),
         // The fields that the expression reads may be set later.
-        Err(error) => Health::waiting(format!("`{text}` cannot be evaluated yet: {error}.")),
-    }
-}
-
-/// JSON as a CEL value. Whole numbers are `int`, as literals are.
-fn to_cel(value: &Value) -> cel::Value {
-    match value {
-        Value::Null => cel::Value::Null,
-        Value::Bool(value) => cel::Value::Bool(*value),
-        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(whole), _) => cel::Value::Int(whole),
-            (None, part) => cel::Value::Float(part.unwrap_or_default()),
-        },
-        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
-        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(to_cel).collect())),
-        Value::Object(fields) => {
-            let map: HashMap<Key, cel::Value> =
-                fields.iter().map(|(key, value)| (Key::String(Arc::new(key.clone())), to_cel(value))).collect();
-            cel::Value::Map(map.into())
-        }
+        Err(ConditionError::NoValue(error)) => Health::waiting(format!("`{text}` cannot be evaluated yet: {error}.")),
     }
 }
 

@@ -3,6 +3,8 @@
 //! The rules are those of kstatus: the status of an older generation does not count, each built-in kind has rules of its
 //! own, and any other object is judged by its conditions. A Job is ready when it is complete. The annotations
 //! `knoll.dev/conditions` and `knoll.dev/ready-when` on an object replace these rules.
+//!
+//! *Guarantee.* The work of an expression is bounded, by its own limit and by the [`Budget`] of all objects of an Atom.
 
 mod annotations;
 mod builtin;
@@ -10,7 +12,8 @@ mod pods;
 
 use serde_json::Value;
 
-pub use annotations::{ReadinessError, check};
+pub use annotations::{ReadinessError, check, has_expression};
+pub use knoll_kube_model::Budget;
 pub use pods::{PodProblem, pod_problem};
 
 /// The health of an object.
@@ -29,9 +32,9 @@ impl Health {
     }
 }
 
-/// The health of an object.
+/// The health of an object. Its expression takes from `budget`; one that takes more than is left is a failure.
 #[must_use]
-pub fn health(object: &Value) -> Health {
+pub fn health(object: &Value, budget: &mut Budget) -> Health {
     if object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
         return Health::waiting("It is being deleted.");
     }
@@ -42,7 +45,7 @@ pub fn health(object: &Value) -> Health {
     {
         return Health::waiting(format!("Its controller has observed generation {observed}, not {generation} yet."));
     }
-    if let Some(health) = annotations::health(object) {
+    if let Some(health) = annotations::health(object, budget) {
         return health;
     }
     builtin::health(object).unwrap_or_else(|| by_conditions(object))

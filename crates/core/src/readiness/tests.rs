@@ -3,13 +3,17 @@ use serde_json::json;
 
 const READY: &str = "ready";
 
+fn budget() -> Budget {
+    Budget::new(u64::MAX, std::sync::Arc::default())
+}
+
 /// How an object of this kind, spec and status is: `ready`, `waiting ...` or `failed ...`.
 fn health_of(api_version: &str, kind: &str, annotations: Value, spec: Value, status: Value) -> String {
     let object = json!({
         "apiVersion": api_version, "kind": kind,
         "metadata": {"name": "a", "generation": 2, "annotations": annotations}, "spec": spec, "status": status,
     });
-    match health(&object) {
+    match health(&object, &mut budget()) {
         Health::Ready => READY.to_owned(),
         Health::Waiting(why) => format!("waiting {why}"),
         Health::Failed(why) => format!("failed {why}"),
@@ -227,4 +231,20 @@ fn the_pods_of_a_workload_say_what_is_wrong() {
     assert_eq!(pod_problem(&[pod("new", "1", waiting("ContainerCreating", ""))]), None);
     let unplaced = json!({"metadata": {"name": "p"}, "status": {"conditions": [said("PodScheduled", "False", "Unschedulable", "no room")]}});
     assert_eq!(pod_problem(&[unplaced]), expect("Pod p: PodScheduled is False (Unschedulable): no room.", None));
+}
+
+#[test]
+fn an_expression_that_takes_too_long_is_a_failure_that_says_so() {
+    let digits = "[0,1,2,3,4,5,6,7,8,9]";
+    let opened: String = (0..9).map(|level| format!("{digits}.all(v{level},")).collect();
+    let endless = format!("{opened}true{}", ")".repeat(9));
+    assert!(endless.len() < 338);
+    let told = health_of("v1", "ConfigMap", json!({"knoll.dev/ready-when": endless}), json!({}), json!({}));
+    assert!(told.starts_with("failed `[0,1,2") && told.contains("too expensive"), "{told}");
+    // Objects share what an Atom has.
+    let object = json!({"metadata": {"annotations": {"knoll.dev/ready-when": format!("{digits}.all(x, true)")}}});
+    let mut few = Budget::new(100, std::sync::Arc::default());
+    assert_eq!(health(&object, &mut few), Health::Ready);
+    let second = (0..10).map(|_| health(&object, &mut few)).find(|health| *health != Health::Ready);
+    assert!(matches!(second, Some(Health::Failed(_))), "{second:?}");
 }

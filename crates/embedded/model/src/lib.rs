@@ -7,5 +7,5 @@ pub mod schema;
 pub mod select;
 pub mod table;
 
-pub use cel::Expression;
+pub use cel::{Budget, ConditionError, Expression};
 pub use quantity::Quantity;

@@ -10,6 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use knoll_api::{
     Atom,
     atom::{AtomObject, ObjectKey},
+    names::reason,
 };
 use knoll_core::{
     atom::{
@@ -43,8 +44,8 @@ const GONE_AGAIN: Duration = Duration::from_millis(30);
 
 /// Writes all objects of the version.
 pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
-    let objects = &Objects::of(atom, &context.client, &context.kinds)?;
     let journal = journal_store::current(context, atom).await?;
+    let objects = &Objects::of(atom, &context.client, &context.kinds)?.hiding(journal.hidden.clone());
     let owner = Owner::of(atom);
     let known: HashMap<&ObjectKey, Option<String>> =
         atom.status.iter().flat_map(|status| &status.objects).map(|known| (&known.object, known.uid.clone())).collect();
@@ -55,6 +56,7 @@ pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomO
         // All objects that could not be checked before are checked now, before any object of the wave is written.
         let unchecked = writes.iter().filter(|write| *write.mode == WriteMode::CheckFirst);
         each(unchecked.map(|write| check(atom, objects, &owner, write).boxed())).await?;
+        check_new(objects, &owner, &writes).await?;
         let work = writes.iter().map(|write| {
             let known = known.get(write.key).cloned().flatten();
             write_one(atom, objects, &owner, write, known).boxed()
@@ -74,16 +76,46 @@ pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomO
 
 /// Deletes the objects that the version does not have any more, in the reverse order of their writes.
 pub(super) async fn prune(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
-    let objects = &Objects::of(atom, &context.client, &context.kinds)?;
     let journal = journal_store::current(context, atom).await?;
+    let objects = &Objects::of(atom, &context.client, &context.kinds)?.hiding(journal.hidden.clone());
+    let owner = Owner::of(atom);
     for wave in Wave::ALL.into_iter().rev() {
         let pruned = journal.entries.iter().filter_map(|entry| match entry {
             Entry::Prune { key, uid, .. } if Wave::of(key) == wave => Some((key, uid)),
             _ => None,
         });
         each(pruned.map(|(key, uid)| objects.delete(key, uid).boxed())).await?;
+        let released = journal.entries.iter().filter_map(|entry| match entry {
+            Entry::Release { key, .. } if Wave::of(key) == wave => Some(key),
+            _ => None,
+        });
+        each(released.map(|key| release(objects, &owner, key).boxed())).await?;
     }
     Ok(AtomOutcome::Pruned)
+}
+
+/// Lets go of an object that the Atom had adopted.
+async fn release(objects: &Objects<'_>, owner: &Owner, key: &ObjectKey) -> Result<(), ActionError> {
+    match objects.get(key).await?.filter(|now| owner.has_adopted(now) && !is_being_deleted(now)) {
+        Some(now) => objects.apply(key, &owner.release(&now), &owner.manager, true, false).await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Refuses objects that did not exist when the update was prepared, and that somebody else has created meanwhile: a
+/// rollback would take them for the Atom's own.
+async fn check_new(objects: &Objects<'_>, owner: &Owner, writes: &[Write<'_>]) -> Result<(), ActionError> {
+    let is_new = |write: &&Write<'_>| write.is_new && *write.mode != WriteMode::Skip;
+    let keys: Vec<ObjectKey> = writes.iter().filter(is_new).map(|write| write.key.clone()).collect();
+    let now = objects.fetch(&keys).await?;
+    let foreign = keys.iter().filter(|key| now.get(key).is_some_and(|now| !owner.owns(now))).next();
+    match foreign {
+        Some(key) => Err(ActionError::refused(
+            reason::OBJECT_CONFLICT,
+            format!("`{key}` was created by somebody else during the update. Delete it, or rename the object."),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// One write of the journal.
@@ -91,13 +123,15 @@ struct Write<'a> {
     key: &'a ObjectKey,
     object: &'a Value,
     mode: &'a WriteMode,
+    /// Whether the object did not exist before the update.
+    is_new: bool,
 }
 
 impl<'a> Write<'a> {
     fn of(entry: &'a Entry) -> Option<Self> {
         match entry {
-            Entry::Write { key, object, mode, .. } => Some(Self { key, object, mode }),
-            Entry::Prune { .. } | Entry::Keep { .. } => None,
+            Entry::Write { key, object, mode, before } => Some(Self { key, object, mode, is_new: before.is_none() }),
+            Entry::Prune { .. } | Entry::Release { .. } | Entry::Keep { .. } => None,
         }
     }
 }

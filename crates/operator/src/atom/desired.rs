@@ -15,23 +15,30 @@ use knoll_api::{
 };
 use knoll_core::{
     atom::{
-        Desired, needs,
+        ActionError, Desired, needs,
         template::{self, InputValues, sentence},
         version::check_unchanged,
     },
     identity::Subject,
     status::Cause,
 };
-use knoll_storage::{Lookup, VariablesError};
+use knoll_storage::{Lookup, Storage, VariablesError};
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use serde_json::Value;
 
-use crate::{context::Context, controller::Error, stack::inputs::version as version_of};
+use super::objects::Objects;
+use crate::{
+    context::Context,
+    controller::{Error, code},
+    stack::inputs::version as version_of,
+};
 
 /// A revision with the text and the values that it is made of. They are empty when the revision is unresolved.
 pub struct Resolved {
     pub desired: Desired,
     pub template: String,
+    /// Whether the template comes from a Secret.
+    pub has_secret_template: bool,
     pub inputs: InputValues,
 }
 
@@ -76,22 +83,44 @@ pub async fn find(context: &Context, atom: &Subject<Atom>) -> Result<Desired, Er
         return Ok(desired);
     }
     let desired = resolve(context, atom).await?.desired;
+    // A right that is missing can be granted without any change of these objects.
+    if matches!(&desired, Desired::Unresolved { cause, .. } if cause.reason == reason::FORBIDDEN) {
+        return Ok(desired);
+    }
     context.revisions.lock().insert(ObjectRef::from_obj(atom), (versions, desired.clone()));
     Ok(desired)
 }
 
-/// Resolves the spec, with a read of everything that it refers to.
+/// Resolves the spec, with a read of everything that it refers to. Secrets and ConfigMaps are read as the Atom's account;
+/// outputs of Stacks are Knoll's own.
 pub async fn resolve(context: &Context, atom: &Subject<Atom>) -> Result<Resolved, Error> {
     let namespace = atom.namespace();
-    let unresolved = |desired| Ok(Resolved { desired, template: String::new(), inputs: InputValues::new() });
+    let unresolved = |desired| {
+        Ok(Resolved { desired, template: String::new(), has_secret_template: false, inputs: InputValues::new() })
+    };
+    let refused = |error: ActionError| match error {
+        ActionError::Refused(cause) => unresolved(Desired::Unresolved { cause, stalled: true }),
+        ActionError::Retry(message) => unresolved(missing(reason::RETRYING, message, false)),
+    };
     let Some(version) = version(context, atom) else {
         return unresolved(version_not_found(atom));
     };
-    let mut lookup = Lookup::new(&context.storage, namespace);
-    let template = match template_text(&mut lookup, &version).await? {
-        Ok(template) => template,
-        Err(cause) => return unresolved(Desired::Unresolved { cause, stalled: true }),
+    let objects = match Objects::of(atom, &context.client, &context.kinds) {
+        Ok(objects) => objects,
+        Err(error) => return refused(error),
     };
+    let acting = Storage::new(objects.client().clone());
+    let (mut lookup, own) = (Lookup::new(&acting, namespace), Lookup::new(&context.storage, namespace));
+    let template = match template_text(&mut lookup, &version).await {
+        Ok(Ok(template)) => template,
+        Ok(Err(cause)) => return unresolved(Desired::Unresolved { cause, stalled: true }),
+        Err(Error::Api { source, .. }) if code(&source) == Some(403) => {
+            let from = version.spec.template_from.clone().unwrap_or_default();
+            return refused(objects.forbidden(&from, *source));
+        }
+        Err(error) => return Err(error),
+    };
+    let has_secret_template = version.spec.template_from.as_ref().is_some_and(|from| from.secret_key_ref.is_some());
     let digest = template::digest(&template);
     let first = version.status.as_ref().and_then(|status| status.digest.as_deref());
     if let Err(cause) = check_unchanged(first, &digest) {
@@ -100,24 +129,27 @@ pub async fn resolve(context: &Context, atom: &Subject<Atom>) -> Result<Resolved
     let mut inputs = InputValues::new();
     for input in &atom.spec.inputs {
         let what = format!("the input `{}`", input.name);
-        let value = if let Some(value) = &input.value {
-            Ok(Value::String(value.clone()))
-        } else if let Some(from) = &input.stack_ref {
-            lookup.output(&from.name, &from.output, &what).await
-        } else {
-            let from = ValueFrom {
-                secret_key_ref: input.secret_key_ref.clone(),
-                config_map_key_ref: input.config_map_key_ref.clone(),
-            };
-            lookup.value_from(&from, &what).await.map(|(text, _)| Value::String(text))
+        let from = ValueFrom {
+            secret_key_ref: input.secret_key_ref.clone(),
+            config_map_key_ref: input.config_map_key_ref.clone(),
         };
-        let value = match value {
+        let value = if let Some(value) = &input.value {
+            Ok((Value::String(value.clone()), false))
+        } else if let Some(from) = &input.stack_ref {
+            own.output(&from.name, &from.output, &what).await
+        } else {
+            lookup.value_from(&from, &what).await.map(|(text, is_secret)| (Value::String(text), is_secret))
+        };
+        let (value, is_secret) = match value {
             Ok(value) => value,
+            Err(VariablesError::Api(error)) if input.stack_ref.is_none() && code(&error) == Some(403) => {
+                return refused(objects.forbidden(&from, error));
+            }
             Err(VariablesError::Api(error)) => return Err(Error::api("cannot read the inputs of an Atom")(error)),
             Err(error) => return unresolved(missing(reason::INPUTS_FAILED, sentence(&error.to_string()), true)),
         };
         match template::typed(&input.name, value, input.type_) {
-            Ok(value) => inputs.insert(input.name.clone(), value),
+            Ok(value) => inputs.insert(input.name.clone(), value, is_secret),
             Err(error) => return unresolved(missing(reason::INPUTS_FAILED, sentence(&error.to_string()), true)),
         };
     }
@@ -129,7 +161,7 @@ pub async fn resolve(context: &Context, atom: &Subject<Atom>) -> Result<Resolved
         })
         .collect();
     let desired = Desired::Revision(needs::revision(atom, &digest, &inputs, stacks));
-    Ok(Resolved { desired, template, inputs })
+    Ok(Resolved { desired, template, has_secret_template, inputs })
 }
 
 /// The text of a version's template, or why it cannot be read.

@@ -3,6 +3,7 @@
 
 mod apply;
 mod desired;
+mod evaluations;
 mod history;
 mod journal_store;
 mod objects;
@@ -25,6 +26,7 @@ use knoll_core::{
 };
 
 pub use desired::RevisionCache;
+pub use evaluations::Evaluations;
 pub use objects::Kinds;
 pub use triggers::{on_atom, on_config_map, on_secret, on_stack, on_version};
 pub use versions::AtomVersions;

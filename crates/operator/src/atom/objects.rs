@@ -7,12 +7,18 @@ use std::{
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use http::{HeaderValue, Request};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knoll_api::{
     Atom,
     atom::ObjectKey,
     names::{is_dns_label, is_path_segment, reason},
+    variables::ValueFrom,
 };
-use knoll_core::atom::ActionError;
+use knoll_core::atom::{
+    ActionError,
+    account::{self, MissingRight},
+    hidden::{HiddenValues, NOT_SHOWN},
+};
 use kube::{
     Client, Resource, ResourceExt,
     api::{
@@ -20,6 +26,7 @@ use kube::{
         ValidationDirective,
     },
     client::Body,
+    core::{Status, response::StatusCause},
 };
 use serde_json::Value;
 
@@ -28,11 +35,14 @@ use crate::controller::{Error, code};
 /// How many requests of one Atom are under way at a time.
 const AT_ONCE: usize = 16;
 
+/// How many faults of an object a message names.
+const NAMED: usize = 5;
+
 /// From how many objects of a kind on one list is better than one request each.
 const LISTED: usize = 8;
 
-/// What a user can do when the API server forbids a request.
-const GRANT: &str = "Grant the right to the Atom's service account, or name another one in spec.serviceAccountName.";
+/// What an administrator can do when the operator may not act as an account.
+const IMPERSONATE: &str = "The operator may not act as this service account. Bind the ClusterRole `knoll-atoms` to the operator's service account in this namespace.";
 
 /// Awaits all futures, [`AT_ONCE`] at a time, and returns their results in order.
 pub async fn bounded<'a, T>(work: impl Iterator<Item = BoxFuture<'a, T>>) -> Vec<T> {
@@ -103,9 +113,15 @@ impl Kinds {
     }
 }
 
-/// Access to the objects of one Atom, with the rights of its service account.
+/// Access to the objects of one Atom, as its service account.
+///
+/// *Guarantee.* No request for an object is sent with the operator's own rights, and no error has a hidden value.
 pub struct Objects<'a> {
     client: Client,
+    /// The namespace and the name of the account.
+    account: (String, String),
+    /// The values that no message may contain.
+    hidden: HiddenValues,
     /// The operator's own client, for the discovery API that every account may read.
     own: &'a Client,
     kinds: &'a Kinds,
@@ -113,24 +129,23 @@ pub struct Objects<'a> {
 
 impl From<Error> for ActionError {
     fn from(error: Error) -> Self {
-        match &error {
-            Error::Api { source, .. } if code(source) == Some(403) => {
-                Self::refused(reason::FORBIDDEN, format!("{error}. {GRANT}"))
-            }
-            _ => Self::Retry(error.to_string()),
-        }
+        Self::Retry(error.to_string())
     }
 }
 
 impl<'a> Objects<'a> {
-    /// With the rights that the Atom asks for; an account whose name cannot be sent is refused.
+    /// As the Atom's account; one whose name cannot be sent is refused.
     pub fn of(atom: &Atom, client: &'a Client, kinds: &'a Kinds) -> Result<Self, ActionError> {
         let namespace = atom.namespace().unwrap_or_default();
-        let acting = match &atom.spec.service_account_name {
-            Some(name) => acting_as(client, &namespace, name)?,
-            None => client.clone(),
-        };
-        Ok(Self { client: acting, own: client, kinds })
+        let account = account::of(atom);
+        let acting = acting_as(client, &namespace, account)?;
+        let account = (namespace, account.to_owned());
+        Ok(Self { client: acting, account, hidden: HiddenValues::default(), own: client, kinds })
+    }
+
+    /// The same, with these values in no message.
+    pub fn hiding(self, hidden: HiddenValues) -> Self {
+        Self { hidden, ..self }
     }
 
     pub fn client(&self) -> &Client {
@@ -148,18 +163,18 @@ impl<'a> Objects<'a> {
     }
 
     /// An object; none when it or its kind does not exist.
-    pub async fn get(&self, key: &ObjectKey) -> Result<Option<Value>, Error> {
+    pub async fn get(&self, key: &ObjectKey) -> Result<Option<Value>, ActionError> {
         let Some(kind) = self.kind(key).await? else { return Ok(None) };
         let request = request(&kind, key).and_then(|request| request.get(&key.name, &GetParams::default()));
         match self.send(request).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if code(&error) == Some(404) => Ok(None),
-            Err(error) => Err(Error::api("cannot read an object of an Atom")(error)),
+            Err(error) => Err(self.refusal(&kind, key, error)),
         }
     }
 
     /// Those of these objects that exist.
-    pub async fn fetch(&self, keys: &[ObjectKey]) -> Result<HashMap<ObjectKey, Value>, Error> {
+    pub async fn fetch(&self, keys: &[ObjectKey]) -> Result<HashMap<ObjectKey, Value>, ActionError> {
         // Sorted, so that of several errors the same one is reported each time.
         let mut groups: BTreeMap<(&str, &str, Option<&str>), Vec<&ObjectKey>> = BTreeMap::new();
         for key in keys {
@@ -235,7 +250,7 @@ impl<'a> Objects<'a> {
             field_validation: Some(ValidationDirective::Strict),
         };
         let request = request(&kind, key).and_then(|request| request.patch(&key.name, &params, &Patch::Apply(config)));
-        self.send(request).await.map_err(|error| refusal(key, error))
+        self.send(request).await.map_err(|error| self.refusal(&kind, key, error))
     }
 
     /// Deletes the object of this UID. It is no error when that is gone.
@@ -246,13 +261,85 @@ impl<'a> Objects<'a> {
         match self.send(request(&kind, key).and_then(|request| request.delete(&key.name, &params))).await {
             Ok(_) => Ok(()),
             Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
-            Err(error) => Err(refusal(key, error)),
+            Err(error) => Err(self.refusal(&kind, key, error)),
         }
     }
 
     async fn send(&self, request: Result<Request<Vec<u8>>, kube::core::request::Error>) -> Result<Value, kube::Error> {
         let request = request.map_err(kube::Error::BuildRequest)?;
         self.client.request(request).await
+    }
+
+    /// The refusal to read an input or a template.
+    pub fn forbidden(&self, from: &ValueFrom, error: kube::Error) -> ActionError {
+        let (kind, resource, reference) = match &from.secret_key_ref {
+            Some(key) => ("Secret", ApiResource::erase::<Secret>(&()), Some(key)),
+            None => ("ConfigMap", ApiResource::erase::<ConfigMap>(&()), from.config_map_key_ref.as_ref()),
+        };
+        let key = ObjectKey {
+            api_version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            namespace: Some(self.account.0.clone()),
+            name: reference.map(|key| key.name.clone()).unwrap_or_default(),
+        };
+        self.refusal(&Kind { resource, namespaced: true }, &key, error)
+    }
+
+    /// The meaning of an error of the API server for the Atom.
+    fn refusal(&self, kind: &Kind, key: &ObjectKey, error: kube::Error) -> ActionError {
+        let kube::Error::Api(status) = &error else {
+            return ActionError::Retry(self.hidden.clean(format!("`{key}`: {error}.")));
+        };
+        let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+        let conflicts: Vec<_> = causes.iter().filter(|cause| cause.reason == "FieldManagerConflict").collect();
+        let message = self.quoted(status, causes);
+        let refused = |reason: &str, message: String| ActionError::refused(reason, message);
+        match status.code {
+            409 if !conflicts.is_empty() => {
+                let named = conflicts.iter().map(|cause| {
+                    let manager = cause.message.split('"').nth(1).unwrap_or("unknown");
+                    format!("`{}` belongs to the manager `{manager}`", cause.field)
+                });
+                let named = named.collect::<Vec<_>>().join(", ");
+                let message =
+                    format!("`{key}`: {named}. Remove the field from the template, or set spec.force to take it over.");
+                refused(reason::FIELD_CONFLICT, self.hidden.clean(message))
+            }
+            401 | 408 | 409 | 429 => ActionError::Retry(format!("`{key}`: {message}.")),
+            403 => {
+                let advice = self.advice(kind, key, &status.message);
+                refused(reason::FORBIDDEN, format!("`{key}`: {message}. {advice}").trim_end().to_owned())
+            }
+            500.. if !status.message.contains("failed to create typed patch object") => {
+                ActionError::Retry(format!("`{key}`: {message}."))
+            }
+            _ => refused(reason::TEMPLATE_INVALID, format!("The API server refuses `{key}`: {message}.")),
+        }
+    }
+
+    /// The message of the API server, or where it finds what kind of fault if the message may contain a hidden value.
+    fn quoted(&self, status: &Status, causes: &[StatusCause]) -> String {
+        let message = status.message.trim_end_matches('.');
+        if self.hidden.may_quote(message) {
+            return message.to_owned();
+        }
+        let faults = causes.iter().map(|cause| format!("{} at `{}`", cause.reason, cause.field));
+        let faults: Vec<String> = faults.filter(|fault| self.hidden.is_clean(fault)).take(NAMED).collect();
+        let what = if faults.is_empty() { format!("{} ({})", status.reason, status.code) } else { faults.join(", ") };
+        format!("{what}. {NOT_SHOWN} `knoll atom diff` shows it to users who may read the inputs")
+    }
+
+    /// What a user can do about a refusal by RBAC. Admission also forbids, and no right helps against that.
+    fn advice(&self, kind: &Kind, key: &ObjectKey, message: &str) -> String {
+        let (home, account) = (self.account.0.as_str(), self.account.1.as_str());
+        if message.contains(" cannot impersonate ") {
+            return IMPERSONATE.to_owned();
+        }
+        if !message.contains(&format!("User \"system:serviceaccount:{home}:{account}\" cannot ")) {
+            return String::new();
+        }
+        let ApiResource { group, plural, .. } = &kind.resource;
+        MissingRight { account: (home, account), group, plural, namespace: key.namespace.as_deref() }.advice()
     }
 }
 
@@ -281,36 +368,6 @@ fn acting_as(client: &Client, namespace: &str, account: &str) -> Result<Client, 
         async move { client.send(request).await }
     });
     Ok(Client::new(service, home))
-}
-
-/// The meaning of an error of the API server for the Atom.
-fn refusal(key: &ObjectKey, error: kube::Error) -> ActionError {
-    let kube::Error::Api(status) = &error else {
-        return ActionError::Retry(format!("`{key}`: {error}."));
-    };
-    let message = status.message.trim_end_matches('.');
-    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
-    let conflicts: Vec<_> = causes.iter().filter(|cause| cause.reason == "FieldManagerConflict").collect();
-    let refused = |reason: &str, message: String| ActionError::refused(reason, message);
-    match status.code {
-        409 if !conflicts.is_empty() => {
-            let named = conflicts.iter().map(|cause| {
-                let manager = cause.message.split('"').nth(1).unwrap_or("unknown");
-                format!("`{}` belongs to the manager `{manager}`", cause.field)
-            });
-            let named = named.collect::<Vec<_>>().join(", ");
-            refused(
-                reason::FIELD_CONFLICT,
-                format!("`{key}`: {named}. Remove the field from the template, or set spec.force to take it over."),
-            )
-        }
-        401 | 408 | 409 | 429 => ActionError::Retry(format!("`{key}`: {message}.")),
-        403 => refused(reason::FORBIDDEN, format!("`{key}`: {message}. {GRANT}")),
-        500.. if !message.contains("failed to create typed patch object") => {
-            ActionError::Retry(format!("`{key}`: {message}."))
-        }
-        _ => refused(reason::TEMPLATE_INVALID, format!("The API server refuses `{key}`: {message}.")),
-    }
 }
 
 #[cfg(test)]
@@ -351,6 +408,18 @@ mod tests {
         atom.metadata.namespace = Some("default".to_owned());
         atom.spec.service_account_name = Some(account.to_owned());
         atom
+    }
+
+    #[tokio::test]
+    async fn an_atom_without_an_account_is_sent_as_the_default_one() {
+        let (client, sent) = noting();
+        let kinds = kinds();
+        let mut plain = atom("");
+        plain.spec.service_account_name = None;
+        let objects = Objects::of(&plain, &client, &kinds).ok().unwrap_or_else(|| panic!("the default account"));
+        let _ = objects.get(&object("a", Some("default"))).await;
+        let user = HeaderValue::from_static("system:serviceaccount:default:default");
+        assert_eq!(*sent.lock().unwrap_or_else(PoisonError::into_inner), [Some(user)]);
     }
 
     fn kinds() -> Kinds {

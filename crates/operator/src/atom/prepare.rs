@@ -6,7 +6,9 @@ use futures::FutureExt;
 use knoll_api::{Atom, atom::ObjectKey};
 use knoll_core::{
     atom::{
-        ActionError, AtomOutcome, Desired, is_same,
+        ActionError, AtomOutcome, Desired,
+        hidden::HiddenValues,
+        is_same,
         journal::WriteMode,
         owner::Owner,
         prepare::{self, DryRunVerdict, PlannedObject, Preparation, Scope, Scopes},
@@ -18,14 +20,31 @@ use knoll_core::{
 use serde_json::Value;
 
 use super::{
-    desired, journal_store,
+    desired::{self, Resolved},
+    journal_store,
     objects::{Objects, bounded},
 };
 use crate::context::Context;
 
 pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
-    let objects = &Objects::of(atom, &context.client, &context.kinds)?;
+    let objects = Objects::of(atom, &context.client, &context.kinds)?;
     let resolved = desired::resolve(context, atom).await?;
+    let mut hidden = resolved.inputs.hidden();
+    if resolved.has_secret_template {
+        hidden.hide_template(&template::parse(&resolved.template).unwrap_or_default());
+    }
+    let prepared = prepare_objects(context, atom, &objects.hiding(hidden.clone()), resolved, hidden.clone()).await;
+    // The template's own faults quote values as well.
+    prepared.map_err(|error| hidden.clean_error(error))
+}
+
+async fn prepare_objects(
+    context: &Context,
+    atom: &Subject<Atom>,
+    objects: &Objects<'_>,
+    resolved: Resolved,
+    hidden: HiddenValues,
+) -> Result<AtomOutcome, ActionError> {
     let status = atom.status.clone().unwrap_or_default();
     let is_tried = match (&resolved.desired, &status.tried) {
         (Desired::Revision(now), Some(tried)) => is_same(now, tried),
@@ -48,7 +67,8 @@ pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomO
     prepare::check_existing(&owner, &planned, &now)?;
     let modes = dry_run(atom, objects, &owner, &planned, &now).await?;
     let planned = planned.into_iter().zip(modes).collect();
-    let preparation = Preparation { owner: &owner, attempt: status.attempts, planned, left_over, earlier, now: &now };
+    let preparation =
+        Preparation { owner: &owner, attempt: status.attempts, planned, left_over, earlier, now: &now, hidden };
     let (journal, listed) = preparation.record();
     let secret_name = journal_store::write(context, atom, &journal).await?;
     Ok(AtomOutcome::Prepared { secret_name, objects: listed })

@@ -8,7 +8,7 @@ use knoll_api::{
     atom::{AtomObject, ObjectKey},
 };
 use knoll_core::{
-    atom::{ActionError, AtomOutcome, waves::Wave},
+    atom::{ActionError, AtomOutcome, hidden::HiddenValues, waves::Wave},
     readiness::{self, Health},
 };
 use kube::{
@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::objects::Objects;
+use super::{journal_store, objects::Objects};
 use crate::context::Context;
 
 /// The number of workloads whose pods are inspected.
@@ -36,34 +36,50 @@ pub(super) async fn run(context: &Context, atom: &Atom) -> Result<AtomOutcome, A
     let objects = &Objects::of(atom, &context.client, &context.kinds)?;
     let status = atom.status.clone().unwrap_or_default();
     let keys: Vec<ObjectKey> = status.objects.iter().map(|object| object.object.clone()).collect();
-    let now = current(context, atom, objects, &keys).await?;
+    let mut now = current(context, atom, objects, &keys).await?;
+    let (found, existing): (Vec<ObjectKey>, Vec<Value>) = keys.iter().filter_map(|key| now.remove_entry(key)).unzip();
+    let mut secrets = HiddenValues::default();
+    existing.iter().for_each(|object| secrets.hide_secret(object));
+    let healths = context.evaluations.health(existing.clone()).await;
+    let known = existing.into_iter().zip(healths);
+    let mut known: HashMap<ObjectKey, (Value, Health)> = found.into_iter().zip(known).collect();
     let mut failed = None;
     let mut inspected = 0;
     let mut checked = Vec::new();
-    for known in status.objects {
-        let Some(object) = now.get(&known.object) else {
+    for listed in status.objects {
+        let Some((object, health)) = known.remove(&listed.object) else {
             let message = Some("It does not exist any more.".to_owned());
-            checked.push(AtomObject { ready: false, message, ..known });
+            checked.push(AtomObject { ready: false, message, ..listed });
             continue;
         };
-        let health = readiness::health(object);
         let (ready, mut message) = match &health {
             Health::Ready => (true, None),
             Health::Waiting(why) | Health::Failed(why) => (false, Some(why.clone())),
         };
-        if !ready && Wave::of(&known.object) == Wave::Workloads && inspected < WORKLOADS {
+        if !ready && Wave::of(&listed.object) == Wave::Workloads && inspected < WORKLOADS {
             inspected += 1;
-            if let Some(problem) = pod_problem(objects, &known.object, object).await {
+            if let Some(problem) = pod_problem(objects, &listed.object, &object).await {
                 message = Some(format!("{} {problem}", message.unwrap_or_default()));
             }
         }
-        let message = message.map(|message| cut(&message, MESSAGE));
         if matches!(health, Health::Failed(_)) {
-            failed.get_or_insert_with(|| format!("`{}`: {}", known.object, message.clone().unwrap_or_default()));
+            failed.get_or_insert(checked.len());
         }
         let uid = object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
-        checked.push(AtomObject { object: known.object, uid, ready, message });
+        checked.push(AtomObject { object: listed.object, uid, ready, message });
     }
+    // Controllers and pods repeat values of objects. The journal knows which of them come from Secrets.
+    if checked.iter().any(|object| object.message.is_some()) {
+        let mut hidden = journal_store::current(context, atom).await?.hidden;
+        hidden.extend(secrets);
+        checked = hidden.clean_objects(checked);
+    }
+    for object in &mut checked {
+        object.message = object.message.take().map(|message| cut(&message, MESSAGE));
+    }
+    let failed = failed
+        .and_then(|at: usize| checked.get(at))
+        .map(|object| format!("`{}`: {}", object.object, object.message.as_deref().unwrap_or_default()));
     Ok(AtomOutcome::ReadinessChecked { objects: checked, failed })
 }
 

@@ -15,6 +15,7 @@ use knoll_core::{
         waves::Wave,
     },
     identity::Subject,
+    readiness::Health,
 };
 use kube::api::{ObjectMeta, PostParams};
 use serde_json::Value;
@@ -27,8 +28,9 @@ use crate::{context::Context, controller::namespace_goes};
 
 /// Attempts once to restore every object that the updates since the last good version have touched.
 pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
-    let objects = &Objects::of(atom, &context.client, &context.kinds)?;
     let journal = journal_store::current(context, atom).await?;
+    let hidden = restore::hidden(&journal);
+    let objects = &Objects::of(atom, &context.client, &context.kinds)?.hiding(hidden.clone());
     let owner = Owner::of(atom);
     let keys: Vec<ObjectKey> = journal.entries.iter().map(|entry| entry.key().clone()).collect();
     let now = objects.fetch(&keys).await?;
@@ -37,14 +39,18 @@ pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomO
         let work =
             entries.iter().map(|entry| attempt(objects, &owner, journal.since, entry, now.get(entry.key())).boxed());
         let attempts = bounded(work.collect::<Vec<_>>().into_iter()).await;
-        listed.extend(
-            entries.into_iter().zip(attempts).filter_map(|(entry, attempt)| restore::report(&owner, entry, attempt)),
-        );
+        let restored = |(entry, attempt)| restore::own(&owner, entry, attempt).cloned();
+        let restored: Vec<Option<Value>> = entries.iter().copied().zip(&attempts).map(restored).collect();
+        let mut healths = context.evaluations.health(restored.iter().flatten().cloned().collect()).await.into_iter();
+        let healths = restored.iter().map(|restored| restored.as_ref().and_then(|_| healths.next()));
+        let healths: Vec<Option<Health>> = healths.collect();
+        let done = entries.into_iter().zip(attempts).zip(healths);
+        listed.extend(done.filter_map(|((entry, attempt), health)| restore::report(entry, attempt, health)));
         if wave == Wave::Definitions {
             objects.forget_kinds();
         }
     }
-    Ok(AtomOutcome::Restored(listed))
+    Ok(AtomOutcome::Restored(hidden.clean_objects(listed)))
 }
 
 /// Attempts to restore one object. `now` is the object as it is.
@@ -84,9 +90,8 @@ async fn try_restore(
 }
 
 /// Deletes the objects of an Atom that is being deleted. Objects that an unproven update took over go back to their
-/// managers.
+/// managers, and those that the Atom adopted stay as they are.
 pub(super) async fn delete(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
-    let objects = &Objects::of(atom, &context.client, &context.kinds)?;
     let status = atom.status.clone().unwrap_or_default();
     let owner = Owner::of(atom);
     let journal = match &status.journal {
@@ -94,8 +99,10 @@ pub(super) async fn delete(context: &Context, atom: &Subject<Atom>) -> Result<At
         Some(journal) => journal_store::find(context, atom, &journal.secret_name).await?.unwrap_or_default(),
         None => Journal::default(),
     };
+    let hidden = restore::hidden(&journal);
+    let objects = &Objects::of(atom, &context.client, &context.kinds)?.hiding(hidden.clone());
     let mut keys = restore::deletion_order(&status.objects, &journal);
-    let now = match objects.fetch(&keys).await.map_err(ActionError::from) {
+    let now = match objects.fetch(&keys).await {
         // When a namespace is deleted, the rights in it may go before its objects. Those are deleted with it.
         Err(ActionError::Refused(_)) if is_namespace_being_deleted(context, atom).await => {
             keys.retain(|key| key.namespace.as_deref() != Some(atom.namespace()));
@@ -111,8 +118,9 @@ pub(super) async fn delete(context: &Context, atom: &Subject<Atom>) -> Result<At
             Removal::Deleting => Ok(false),
             Removal::Delete(uid) => {
                 objects.delete(&key, &uid).await?;
-                objects.get(&key).await.map(|now| now.is_none()).map_err(ActionError::from)
+                objects.get(&key).await.map(|now| now.is_none())
             }
+            Removal::Release(config) => objects.apply(&key, &config, &owner.manager, true, false).await.map(|_| true),
             Removal::GiveBack(entry) => match attempt(objects, &owner, journal.since, entry, now).await {
                 Attempt::Restored(_) | Attempt::Gone => Ok(true),
                 Attempt::NotYet(message) => Err(ActionError::Retry(message)),
@@ -126,7 +134,7 @@ pub(super) async fn delete(context: &Context, atom: &Subject<Atom>) -> Result<At
         let uid = now.and_then(uid).map(str::to_owned);
         left.push(AtomObject { object: key, uid, ready: false, message: Some(message) });
     }
-    Ok(AtomOutcome::ObjectsDeleted(left))
+    Ok(AtomOutcome::ObjectsDeleted(hidden.clean_objects(left)))
 }
 
 /// Whether the Atom's own namespace is being deleted: the dry run of a create is refused for that reason.

@@ -14,7 +14,10 @@ use std::{
 use http::{Method, Request};
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{Namespace, Pod},
+    api::{
+        core::v1::{Namespace, Pod},
+        rbac::v1::RoleBinding,
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use knoll_api::{
@@ -67,14 +70,27 @@ impl World {
             let established = await_condition(crds.clone(), &name, conditions::is_crd_established());
             tokio::time::timeout(DEADLINE, established).await.unwrap().unwrap();
         }
-        Self { client, cluster: Arc::new(cluster) }
+        let world = Self { client, cluster: Arc::new(cluster) };
+        world.grant("default", "cluster-admin").await;
+        world
     }
 
-    /// A namespace beside, in the same cluster.
+    /// A namespace beside, in the same cluster. Its service accounts have no rights.
     pub async fn beside(&self, name: &str) -> Self {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
         Self { client: self.cluster.server.client(name), cluster: self.cluster.clone() }
+    }
+
+    /// Grants a service account the rights of a role in the namespace.
+    pub async fn grant(&self, account: &str, role: &str) {
+        let binding: RoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": format!("{account}-{role}")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.client.default_namespace()}],
+        }))
+        .unwrap();
+        self.api().create(&PostParams::default(), &binding).await.unwrap();
     }
 
     pub fn operator(&self) -> Operator {

@@ -37,7 +37,7 @@ pub enum DryRunVerdict {
     Fail(ActionError),
 }
 
-/// Refuses objects of other owners, and waits for objects that are being deleted. `now` has the objects that exist.
+/// Refuses objects that exist and are not the Atom's own, unless the template adopts them, and waits for objects that are being deleted. `now` has the objects that exist.
 ///
 /// # Errors
 /// When an object must not be written, or cannot be written yet.
@@ -46,12 +46,14 @@ pub fn check_existing(
     planned: &[PlannedObject],
     now: &HashMap<ObjectKey, Value>,
 ) -> Result<(), ActionError> {
-    let existing = || planned.iter().filter_map(|planned| now.get(&planned.key));
-    let refusals: Vec<String> = existing().filter_map(|object| owner.refusal(object)).take(NAMED).collect();
+    let existing = || planned.iter().filter_map(|planned| Some((&planned.object, now.get(&planned.key)?)));
+    let refusals: Vec<String> =
+        existing().filter_map(|(planned, object)| owner.refusal(planned, object)).take(NAMED).collect();
     if !refusals.is_empty() {
-        return Err(ActionError::refused(reason::OBJECT_CONFLICT, refusals.join(" ")));
+        let message = format!("{} Nothing was written.", refusals.join(" "));
+        return Err(ActionError::refused(reason::OBJECT_CONFLICT, message));
     }
-    match existing().find(|object| is_being_deleted(object)) {
+    match existing().map(|(_, object)| object).find(|object| is_being_deleted(object)) {
         Some(object) => Err(ActionError::Retry(format!("`{}` is still being deleted.", template::key(object)))),
         None => Ok(()),
     }

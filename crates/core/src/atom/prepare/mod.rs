@@ -1,7 +1,6 @@
 //! The preparation of an update: the objects of the version, the checks on them, and the journal.
 //!
-//! *Guarantees.* An Atom without a service account writes only in its own namespace. An object of another owner is
-//! refused. Nothing is written before every object is accepted by a dry run, apart from those whose kind or namespace
+//! *Guarantees.* An object that exists and is not the Atom's own is refused, unless the template adopts it. Nothing is written before every object is accepted by a dry run, apart from those whose kind or namespace
 //! comes with the same version.
 
 mod checks;
@@ -89,12 +88,6 @@ pub fn plan(atom: &Atom, rendered: Vec<Value>, scopes: &Scopes) -> Result<Vec<Pl
             )));
         };
         place(&mut key, &mut object, scope, &home);
-        if atom.spec.service_account_name.is_none() && key.namespace.as_ref() != Some(&home) {
-            let message = format!(
-                "`{key}` is not in the Atom's namespace `{home}`. Set spec.serviceAccountName to a service account that may write it."
-            );
-            return Err(Cause::new(reason::FORBIDDEN, message));
-        }
         if !seen.insert(identity(&key)) {
             return Err(invalid(format!("The template has `{key}` twice. Keep one of them.")));
         }

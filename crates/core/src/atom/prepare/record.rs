@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{Identity, PlannedObject, identity};
 use crate::atom::{
+    hidden::HiddenValues,
     journal::{Entry, Journal, WriteMode},
     owner::{Owner, mark_replaced, uid},
     waves::Wave,
@@ -37,6 +38,8 @@ pub struct Preparation<'a> {
     pub earlier: Option<Journal>,
     /// All of these objects that exist.
     pub now: &'a HashMap<ObjectKey, Value>,
+    /// The values of Secrets that the update uses.
+    pub hidden: HiddenValues,
 }
 
 impl Preparation<'_> {
@@ -45,7 +48,8 @@ impl Preparation<'_> {
     /// What an earlier journal has as the object before its update stays; other objects are recorded as they are now.
     #[must_use]
     pub fn record(self) -> (Journal, Vec<AtomObject>) {
-        let Self { owner, attempt, planned, left_over, earlier, now } = self;
+        let Self { owner, attempt, planned, left_over, earlier, now, mut hidden } = self;
+        hidden.extend(earlier.as_ref().map(|journal| journal.hidden.clone()).unwrap_or_default());
         let since = earlier.as_ref().map_or(attempt, |journal| journal.since);
         let mut recorded: BTreeMap<Identity, Option<Value>> = BTreeMap::new();
         for entry in earlier.iter().flat_map(|journal| &journal.entries) {
@@ -55,6 +59,7 @@ impl Preparation<'_> {
         let mut entries: Vec<Entry> = Vec::new();
         for (PlannedObject { key, mut object, .. }, mode) in planned {
             keep_replaced_by(&mut object, &mode, attempt, now.get(&key));
+            owner.mark_adopted(&mut object, now.get(&key));
             entries.push(Entry::Write { before: before(&key), key, object, mode });
         }
         entries.sort_by_key(|entry| Wave::of(entry.key()));
@@ -66,13 +71,14 @@ impl Preparation<'_> {
         let inventory = inventory.collect();
         for key in left_over {
             let before = before(&key);
-            let own = now.get(&key).filter(|now| owner.owns(now)).and_then(uid);
-            entries.push(match own {
+            let now = now.get(&key).filter(|now| owner.owns(now));
+            entries.push(match now.and_then(uid) {
+                Some(_) if now.is_some_and(|now| owner.has_adopted(now)) => Entry::Release { key, before },
                 Some(uid) => Entry::Prune { uid: uid.to_owned(), key, before },
                 None => Entry::Keep { key, before },
             });
         }
-        (Journal { since, entries }, inventory)
+        (Journal { since, entries, hidden }, inventory)
     }
 }
 

@@ -9,6 +9,7 @@ use knoll_api::{
 use super::{checks::DryRunVerdict, *};
 use crate::atom::{
     ActionError,
+    hidden::HiddenValues,
     journal::{Entry, Journal, WriteMode},
 };
 
@@ -67,12 +68,7 @@ fn an_atom_writes_where_it_may_and_what_the_cluster_knows() {
     let rows: Vec<Row> = vec![
         (None, vec![map("a")], Ok(vec![Some("default")])),
         (None, vec![object("v1", "ConfigMap", "a", Some("default"))], Ok(vec![Some("default")])),
-        (
-            None,
-            vec![object("v1", "ConfigMap", "a", Some("shop"))],
-            Err("`ConfigMap shop/a` is not in the Atom's namespace `default`."),
-        ),
-        (None, vec![namespace()], Err("`Namespace shop` is not in the Atom's namespace `default`.")),
+        (None, vec![object("v1", "ConfigMap", "a", Some("shop"))], Ok(vec![Some("shop")])),
         (Some("deployer"), vec![namespace()], Ok(vec![None])),
         (Some("deployer"), vec![object("v1", "ConfigMap", "a", Some("shop"))], Ok(vec![Some("shop")])),
         (Some("deployer"), vec![object("v1", "Namespace", "shop", Some("ignored"))], Ok(vec![None])),
@@ -165,7 +161,7 @@ fn objects_of_other_owners_are_refused_and_those_being_deleted_are_waited_for() 
     let rows = [
         ("nothing there", None, Ok(())),
         ("its own", Some(planned[0].object.clone()), Ok(())),
-        ("nobody's", Some(object("v1", "ConfigMap", "a", Some("default"))), Ok(())),
+        ("nobody's", Some(object("v1", "ConfigMap", "a", Some("default"))), Err(reason::OBJECT_CONFLICT)),
         ("another Atom's", Some(theirs), Err(reason::OBJECT_CONFLICT)),
         ("Knoll's", Some(knolls), Err(reason::OBJECT_CONFLICT)),
         ("being deleted", Some(deleting), Err("")),
@@ -178,6 +174,10 @@ fn objects_of_other_owners_are_refused_and_those_being_deleted_are_waited_for() 
         });
         assert_eq!(found, expect.map_err(str::to_owned), "{what}");
     }
+    let mut adopting = planned;
+    adopting[0].object["metadata"]["annotations"][annotation::ADOPT] = "true".into();
+    let now = [(adopting[0].key.clone(), object("v1", "ConfigMap", "a", Some("default")))].into();
+    assert_eq!(check_existing(&owner, &adopting, &now), Ok(()));
 }
 
 #[test]
@@ -274,6 +274,8 @@ fn a_journal_keeps_what_was_there_before_the_first_unproven_update() {
         object
     };
     let (a, b, old, foreign) = (planned("a"), planned("b"), planned("old"), planned("foreign"));
+    let mut adopted = planned("adopted");
+    adopted.object["metadata"]["annotations"][annotation::ADOPTED] = "true".into();
     let first = json!({"data": {"k": "first"}});
     let earlier = Journal {
         since: 3,
@@ -281,21 +283,32 @@ fn a_journal_keeps_what_was_there_before_the_first_unproven_update() {
             Entry::Keep { key: a.key.clone(), before: Some(first.clone()) },
             Entry::Keep { key: foreign.key.clone(), before: None },
         ],
+        ..Journal::default()
     };
-    let inventory = [AtomObject { object: old.key.clone(), ..AtomObject::default() }];
+    let listed = |planned: &PlannedObject| AtomObject { object: planned.key.clone(), ..AtomObject::default() };
+    let inventory = [listed(&old), listed(&adopted)];
     let planned = vec![a.clone(), b.clone()];
     let left_over = left_over(&planned, &inventory, Some(&earlier));
-    assert_eq!(left_over, [old.key.clone(), foreign.key.clone()]);
+    assert_eq!(left_over, [old.key.clone(), adopted.key.clone(), foreign.key.clone()]);
     let now: HashMap<ObjectKey, Value> = [
         (a.key.clone(), with_uid(&a, "ua")),
         (old.key.clone(), with_uid(&old, "uo")),
+        (adopted.key.clone(), with_uid(&adopted, "ud")),
         (foreign.key.clone(), object("v1", "ConfigMap", "foreign", Some("default"))),
     ]
     .into();
     let modes = [WriteMode::Replace("ua".to_owned()), WriteMode::Apply];
     let planned = planned.into_iter().zip(modes).collect();
-    let (journal, inventory) =
-        Preparation { owner: &owner, attempt: 4, planned, left_over, earlier: Some(earlier), now: &now }.record();
+    let (journal, inventory) = Preparation {
+        owner: &owner,
+        attempt: 4,
+        planned,
+        left_over,
+        earlier: Some(earlier),
+        now: &now,
+        hidden: HiddenValues::default(),
+    }
+    .record();
     let mut replaced = a.object.clone();
     replaced["metadata"]["annotations"][annotation::REPLACED_BY] = "4".into();
     let expect = Journal {
@@ -309,8 +322,10 @@ fn a_journal_keeps_what_was_there_before_the_first_unproven_update() {
             },
             Entry::Write { key: b.key.clone(), object: b.object, before: None, mode: WriteMode::Apply },
             Entry::Prune { key: old.key.clone(), uid: "uo".to_owned(), before: now.get(&old.key).cloned() },
+            Entry::Release { key: adopted.key.clone(), before: now.get(&adopted.key).cloned() },
             Entry::Keep { key: foreign.key, before: None },
         ],
+        ..Journal::default()
     };
     assert_eq!(journal, expect);
     let listed: Vec<(&str, Option<&str>)> =

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering as AtomicOrdering};
 
 use ::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
@@ -62,15 +63,26 @@ impl<'s, 'a> Scope<'s, 'a> {
     }
 }
 
+/// Functions that do not read all of a list or a map, or that count their work themselves.
+const ON_PARTS: [&str; 7] =
+    [operators::IN, operators::INDEX, operators::OPT_INDEX, operators::ADD, "size", "dyn", "type"];
+
 /// One evaluation: the program and the work that is left to it.
 pub(crate) struct Evaluation<'a> {
     pub program: &'a Program,
     budget: Cell<u64>,
+    /// Ends the evaluation when it becomes true.
+    stop: Option<&'a AtomicBool>,
 }
 
 impl<'a> Evaluation<'a> {
     pub fn new(program: &'a Program, budget: u64) -> Self {
-        Self { program, budget: Cell::new(budget) }
+        Self { program, budget: Cell::new(budget), stop: None }
+    }
+
+    /// An evaluation that ends as if its work were done when `stop` becomes true.
+    pub fn stopped_by(self, stop: &'a AtomicBool) -> Self {
+        Self { stop: Some(stop), ..self }
     }
 
     /// The value of the whole expression.
@@ -85,9 +97,35 @@ impl<'a> Evaluation<'a> {
 
     /// Takes from the work that is left.
     pub fn spend(&self, cost: usize) -> Result<(), Fault> {
+        if self.stop.is_some_and(|stop| stop.load(AtomicOrdering::Relaxed)) {
+            return Err(Fault::Cost);
+        }
         let left = self.budget.get().checked_sub(cost as u64);
         self.budget.set(left.unwrap_or(0));
         left.map(|_| ()).ok_or(Fault::Cost)
+    }
+
+    /// Takes the work of reading all of a value. A value that an expression made may be much larger than what it was
+    /// made of, because its parts are shared; so it is counted part by part.
+    fn spend_on(&self, value: &Val<'a>) -> Result<(), Fault> {
+        match value {
+            Val::Str(text) => self.spend(text.len() / 10),
+            Val::Bytes(bytes) => self.spend(bytes.len() / 10),
+            Val::List(list) => {
+                self.spend(list.len())?;
+                list.iter().try_for_each(|item| self.spend_on(&item?))
+            }
+            Val::Map(map) => {
+                self.spend(map.len())?;
+                for key in map.keys() {
+                    self.spend_on(&key)?;
+                    map.get(&key)?.iter().try_for_each(|value| self.spend_on(value))?;
+                }
+                Ok(())
+            }
+            Val::Optional(Some(value)) => self.spend_on(value),
+            _ => Ok(()),
+        }
     }
 
     pub fn eval(&self, expr: &'a IdedExpr, scope: Option<&Scope<'_, 'a>>) -> Answer<'a> {
@@ -140,6 +178,9 @@ impl<'a> Evaluation<'a> {
 
     fn ident(&self, name: &str, scope: Option<&Scope<'_, 'a>>) -> Answer<'a> {
         if let Some(value) = scope.and_then(|s| s.get(name)) {
+            if let Val::Str(Cow::Owned(text)) = value {
+                self.spend(text.len() / 10)?;
+            }
             return Ok(value.clone());
         }
         match type_named(name) {
@@ -209,6 +250,9 @@ impl<'a> Evaluation<'a> {
     }
 
     fn apply(&self, name: &str, values: Vec<Val<'a>>) -> Answer<'a> {
+        if !ON_PARTS.contains(&name) {
+            values.iter().try_for_each(|value| self.spend_on(value))?;
+        }
         if let [a, b] = values.as_slice() {
             let ordered = |yes: &dyn Fn(Ordering) -> bool| a.compare(b).map(|order| Val::Bool(order.is_some_and(yes)));
             match name {
@@ -221,8 +265,14 @@ impl<'a> Evaluation<'a> {
                 operators::IN => {
                     return match b {
                         Val::List(list) => {
-                            self.spend(list.len())?;
-                            list.contains(a).map(Val::Bool)
+                            for item in list.iter() {
+                                self.spend(1)?;
+                                self.spend_on(a)?;
+                                if item?.equals(a)? {
+                                    return Ok(Val::Bool(true));
+                                }
+                            }
+                            Ok(Val::Bool(false))
                         }
                         Val::Map(map) => map.get(a).map(|found| Val::Bool(found.is_some())),
                         _ => Err(Fault::NoSuchOverload),

@@ -1,15 +1,43 @@
 //! Expressions outside of schemas, such as those of a `ValidatingAdmissionPolicy`.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use serde_json::Value;
 
 use super::check::{Env, check};
-use super::eval::{Evaluation, Scope};
+use super::eval::{Evaluation, Fault, Scope};
 use super::program::Program;
 use super::types::Ty;
 use super::value::Val;
 
 /// The work that one expression may do, in steps.
 pub(crate) const BUDGET: u64 = 1_000_000;
+
+/// The work that several expressions may do together.
+#[derive(Debug)]
+pub struct Budget {
+    steps: u64,
+    stop: Arc<AtomicBool>,
+}
+
+impl Budget {
+    /// Evaluations end when `steps` are done, or when `stop` becomes true.
+    pub fn new(steps: u64, stop: Arc<AtomicBool>) -> Self {
+        Self { steps, stop }
+    }
+}
+
+/// Why a condition is neither true nor false.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConditionError {
+    /// The expression does more work than it may.
+    TooExpensive,
+    /// The value of the expression is of another type.
+    NotABool,
+    /// The expression has no value, such as for a field that is not there.
+    NoValue(String),
+}
 
 /// An expression over JSON variables, compiled once.
 #[derive(Debug)]
@@ -37,6 +65,22 @@ impl Expression {
         let values: Vec<(&str, Val<'_>)> = variables.iter().map(|(name, value)| (*name, Val::plain(value))).collect();
         let run = Evaluation::new(&self.program, BUDGET);
         with_scope(&run, &values, None).map(|value| value.json()).map_err(|fault| fault.to_string())
+    }
+
+    /// Whether the expression holds, within a budget that it shares with others.
+    pub fn holds_within(&self, variables: &[(&str, &Value)], budget: &mut Budget) -> Result<bool, ConditionError> {
+        let stop = budget.stop.clone();
+        let steps = BUDGET.min(budget.steps);
+        let values: Vec<(&str, Val<'_>)> = variables.iter().map(|(name, value)| (*name, Val::plain(value))).collect();
+        let run = Evaluation::new(&self.program, steps).stopped_by(&stop);
+        let answer = match with_scope(&run, &values, None) {
+            Ok(Val::Bool(holds)) => Ok(holds),
+            Ok(_) => Err(ConditionError::NotABool),
+            Err(Fault::Cost) => Err(ConditionError::TooExpensive),
+            Err(fault) => Err(ConditionError::NoValue(fault.to_string())),
+        };
+        budget.steps -= steps - run.remaining();
+        answer
     }
 
     /// Whether the expression holds; an error if it is not a condition.

@@ -17,7 +17,7 @@ mod time;
 mod types;
 mod value;
 
-pub use expression::Expression;
+pub use expression::{Budget, ConditionError, Expression};
 
 pub(crate) use eval::Fault;
 pub(crate) use rule::{Rule, validate, validate_value};

@@ -378,3 +378,40 @@ fn rules_that_do_not_compile_are_refused() {
     let default = refused(json!({"type": "integer", "default": 1, "x-kubernetes-validations": rule("self > 1")}));
     assert_eq!(default, r#"s.properties[spec].default: Invalid value: "integer": failed rule: self > 1"#);
 }
+
+#[test]
+fn a_hostile_expression_ends_within_its_budget() {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    let hold = |source: &str, steps: u64, stop: bool| {
+        let expression = crate::Expression::compile_with(source, &["self"]).unwrap();
+        let object = json!({"l": (0..1000).collect::<Vec<i32>>(), "s": "x".repeat(100_000)});
+        let mut budget = crate::Budget::new(steps, Arc::new(AtomicBool::new(stop)));
+        expression.holds_within(&[("self", &object)], &mut budget)
+    };
+    let digits = "[0,1,2,3,4,5,6,7,8,9]";
+    let nested = |inner: &str| {
+        let opened: String = (0..9).map(|level| format!("{digits}.all(v{level},")).collect();
+        format!("{opened}{inner}{}", ")".repeat(9))
+    };
+    let doubled = |what: &str, end: &str| format!("[{what}]{}{end}", ".map(x, x + x)".repeat(30));
+    let shared = format!("[[0]]{}.all(x, x == x)", ".map(x, [x, x])".repeat(30));
+    let rows = [
+        nested("true"),
+        nested("self == self"),
+        nested("self.s.size() > 0"),
+        nested("self.s in self.l"),
+        doubled("self.s", ".all(x, true)"),
+        doubled("self.l", ".all(x, true)"),
+        shared,
+    ];
+    for source in rows {
+        assert!(source.len() < 700);
+        let error = hold(&source, u64::MAX, false);
+        assert_eq!(error, Err(crate::ConditionError::TooExpensive), "{source}");
+    }
+    assert_eq!(hold("self.l.all(x, x >= 0)", u64::MAX, false), Ok(true));
+    assert_eq!(hold("self.l.all(x, x >= 0)", 100, false), Err(crate::ConditionError::TooExpensive), "the others' work");
+    assert_eq!(hold("true", u64::MAX, true), Err(crate::ConditionError::TooExpensive), "it was stopped");
+}
