@@ -245,7 +245,7 @@ async fn a_rollback_can_be_cancelled_and_blocks_no_version() {
     namespace.until::<Atom>("web", "rolled back", rolls_back).await;
     let cancelled = namespace.knoll(&["atom", "cancel", "web", "--wait"]);
     assert_eq!(cancelled.code, Some(2), "{}", cancelled.stderr);
-    assert!(cancelled.stderr.contains("the rollback of atom `web`"), "{}", cancelled.stderr);
+    assert!(cancelled.stdout.contains("the rollback of atom `web`"), "{}", cancelled.stdout);
     let failed = status(&namespace).await;
     assert_eq!(failed.phase, AtomPhase::Failure);
     let told = failed.conditions.iter().find(|told| told.type_ == "Stalled").unwrap();
