@@ -67,6 +67,7 @@ fn each_role_does_its_part_and_no_other() {
     let uma = Person::with_role(&home, "uma", Some("knoll-user"));
     let ann = Person::with_role(&home, "ann", Some("knoll-approver"));
     let vic = Person::with_role(&home, "vic", Some("knoll-viewer"));
+    let edy = Person::with_role(&home, "edy", Some("knoll-editor"));
     let nobody = Person::with_role(&home, "nobody", None);
 
     // A user can use the terminal and read the outputs.
@@ -77,13 +78,20 @@ fn each_role_does_its_part_and_no_other() {
     for who in [&ann, &vic] {
         who.cannot(&["plan"], "cannot upload the files of this directory: ");
         who.cannot(&["output"], "cannot upload the files of this directory: ");
-        who.cannot(&["workspace", "new", "other"], "cannot create workspace `other`: ");
     }
+    for who in [&uma, &ann, &vic] {
+        who.cannot(&["workspace", "new", "other"], "cannot create workspace `other`: ");
+        let said = who.call(&["workspace", "new", "other"]).stderr;
+        assert!(String::from_utf8_lossy(&said).contains("for the role `knoll-editor`"));
+    }
+    edy.can(&["workspace", "new", "other"]);
+    // The new workspace is selected in the directory.
+    edy.can(&["workspace", "select", "net"]);
 
     let run = uma.can(&["apply", "-auto-approve=false", "--approval", "manual", "-var", "word=two", "--detach"]);
     let run = run.trim();
     home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
-    for who in [&uma, &vic] {
+    for who in [&uma, &edy, &vic] {
         who.cannot(&["approve", run, "--yes"], &format!("cannot approve run `{run}`: "));
         who.cannot(&["discard", run, "--yes"], &format!("cannot discard run `{run}`: "));
     }
@@ -92,15 +100,21 @@ fn each_role_does_its_part_and_no_other() {
     }
     let shown = ann.can(&["approve", run, "--yes", "--follow"]);
     assert!(shown.contains("~ terraform_data.a (change)") && shown.contains("Apply complete!"), "{shown}");
-    let status = &home.newest_run()["status"];
+    let newest = home.newest_run();
+    assert_eq!(newest["spec"]["requestedBy"], uma.user.as_str());
+    let status = &newest["status"];
     assert_eq!((&status["phase"], &status["decision"]["by"]), (&"Succeeded".into(), &ann.user.as_str().into()));
 
     // All three roles can read; a person without a role cannot.
     for who in [&uma, &ann, &vic] {
         assert!(who.can(&["runs"]).contains(run));
-        assert!(who.can(&["run", "show", run]).contains("Decision:   Approve by system:serviceaccount:"));
+        let shown = who.can(&["run", "show", run]);
+        assert!(shown.contains(&format!("Requester:  {}", uma.user)), "{shown}");
+        assert!(shown.contains(&format!("Decision:   Approve by {}", ann.user)), "{shown}");
+        let wide = who.can(&["runs", "-o", "wide"]);
+        assert!(wide.contains(&uma.user) && wide.contains(&ann.user), "{wide}");
         assert!(who.can(&["logs", run]).contains("Apply complete!"));
-        assert_eq!(who.can(&["workspace", "list", "-o", "name"]), "workspace.knoll.dev/net\n");
+        assert!(who.can(&["workspace", "list", "-o", "name"]).contains("workspace.knoll.dev/net\n"));
     }
     nobody.cannot(&["runs"], "cannot list runs: ");
     nobody.cannot(&["plan"], "cannot read workspace `net`: ");
@@ -114,7 +128,8 @@ fn each_role_does_its_part_and_no_other() {
 fn the_doctor_knows_what_each_role_may_do() {
     let home = Home::with_workspace();
     let rows = [
-        ("uma", "knoll-user", [true, true, false, true]),
+        ("uma", "knoll-user", [true, false, false, true]),
+        ("edy", "knoll-editor", [true, true, false, true]),
         ("ann", "knoll-approver", [false, false, true, false]),
         ("vic", "knoll-viewer", [false, false, false, false]),
     ];

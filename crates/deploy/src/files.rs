@@ -31,6 +31,7 @@ pub(crate) fn contents() -> Vec<(String, Vec<Manifest>)> {
         ("rbac/operator.yaml", roles::for_operator(&settings)),
         ("rbac/people.yaml", roles::for_people().iter().map(Manifest::of).collect()),
         ("policy/records.yaml", policy::manifests(&settings.operator_user())),
+        ("policy/tokens.yaml", policy::for_cluster()),
         ("operator/namespace.yaml", vec![operator::namespace(&settings)]),
         ("operator/service-account.yaml", vec![operator::account(&settings)]),
         ("operator/service.yaml", vec![operator::service(&settings)]),

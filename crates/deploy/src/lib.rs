@@ -76,6 +76,7 @@ pub fn rules(operator: &str) -> Vec<Manifest> {
 pub fn operator(settings: &Settings) -> Vec<Manifest> {
     let mut all = vec![operator::namespace(settings), operator::account(settings)];
     all.extend(roles::for_operator(settings));
+    all.extend(policy::for_cluster());
     all.extend([operator::service(settings), operator::deployment(settings)]);
     all
 }

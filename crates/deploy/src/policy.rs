@@ -1,15 +1,16 @@
-//! The ValidatingAdmissionPolicies that bind a record to the user who writes it.
+//! The ValidatingAdmissionPolicies that bind a record to the user who writes it, and keep a role from raising itself.
 //!
 //! *Guarantees.* `spec.by` of an Approval and `spec.requestedBy` of a Run are the names of the users who created them,
-//! for administrators too; `spec.groups` of an Approval are groups of that user. Only the operator names somebody else, and only on the Runs of a Stack. The annotation
-//! `knoll.dev/requested-by` of a Stack is the user who last changed its spec, and `knoll.dev/cancelled-by` of a Run the
-//! user who last set `knoll.dev/cancel`: a write that would make one of them false is refused.
+//! for administrators too; `spec.groups` of an Approval are groups of that user. Only the operator names somebody else,
+//! and only on the Runs of a Stack. The annotation `knoll.dev/requested-by` of a Stack is the user who last changed its
+//! spec, and `knoll.dev/cancelled-by` of a Run the user who last set `knoll.dev/cancel`: a write that would make one of
+//! them false is refused.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
     ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation, Variable,
 };
-use knoll_api::names::{GROUP, annotation, label};
+use knoll_api::names::{GROUP, annotation, finalizer, label};
 
 use crate::{Manifest, operator::metadata};
 
@@ -17,6 +18,12 @@ use crate::{Manifest, operator::metadata};
 /// username of the operator.
 pub fn manifests(operator: &str) -> Vec<Manifest> {
     [approvals(), runs(operator), stacks()].iter().flat_map(Policy::manifests).collect()
+}
+
+/// The policies that need a cluster whose API server has an authorizer for CEL and a controller of tokens. The embedded
+/// one has neither.
+pub fn for_cluster() -> Vec<Manifest> {
+    tokens().manifests().into()
 }
 
 /// The creator of an Approval is the user that it names, and is in the groups that it names.
@@ -34,6 +41,7 @@ fn approvals() -> Policy {
     // The spec of an Approval is immutable, so a check on creation is enough.
     Policy {
         name: "knoll-approvals",
+        group: GROUP,
         resource: "approvals",
         operations: &["CREATE"],
         variables: Vec::new(),
@@ -70,11 +78,26 @@ fn runs(operator: &str) -> Policy {
         &own_name(annotation::CANCELLED_BY),
         "",
     );
+    // A Run with the finalizer of somebody else can never be deleted, nor can its Stack or its namespace.
+    let finalizers = |object: &str| {
+        format!("({object} != null && has({object}.metadata.finalizers) ? {object}.metadata.finalizers : [])")
+    };
+    let released = forbidden(
+        &format!(
+            "{new}.all(name, name in ['{own}', 'foregroundDeletion', 'orphan'] || name in {old})",
+            new = finalizers("object"),
+            own = finalizer::RUN,
+            old = finalizers("oldObject"),
+        ),
+        &format!("leave all finalizers except `{}` out: another one would keep the Run for ever", finalizer::RUN),
+        "",
+    );
     let stack = texts("labels", label::STACK);
     let uid = texts("annotations", annotation::STACK_UID);
     let number = texts("annotations", annotation::NUMBER);
     Policy {
         name: "knoll-runs",
+        group: GROUP,
         resource: "runs",
         operations: &["CREATE", "UPDATE"],
         variables: vec![
@@ -84,6 +107,7 @@ fn runs(operator: &str) -> Policy {
         validations: vec![
             honest,
             cancels,
+            released,
             reserved(label::STACK, "variables.stack", &stack.1),
             reserved(annotation::STACK_UID, &uid.0, &uid.1),
             reserved(annotation::NUMBER, &number.0, &number.1),
@@ -104,6 +128,7 @@ fn stacks() -> Policy {
     );
     Policy {
         name: "knoll-stacks",
+        group: GROUP,
         resource: "stacks",
         operations: &["CREATE", "UPDATE"],
         variables: vec![
@@ -111,6 +136,29 @@ fn stacks() -> Policy {
             variable("asks", &format!("oldObject == null || object.spec != oldObject.spec || {by} != {old_by}")),
         ],
         validations: vec![honest],
+    }
+}
+
+/// A Secret of a service account's token is created only by a user who may request that token.
+///
+/// Kubernetes writes the token of any service account of the namespace into such a Secret. Without this policy, a user
+/// who may create and read Secrets, as `knoll-user` may, acts as every service account there.
+fn tokens() -> Policy {
+    let account = text("annotations", "object", "kubernetes.io/service-account.name");
+    let allowed = forbidden(
+        &format!(
+            "!has(object.type) || object.type != 'kubernetes.io/service-account-token' || authorizer.group('').resource('serviceaccounts').subresource('token').namespace(request.namespace).name({account}).check('create').allowed()"
+        ),
+        "you may not request tokens of that service account, so you cannot create a Secret for one; ask for the permission to create `serviceaccounts/token`",
+        "",
+    );
+    Policy {
+        name: "knoll-tokens",
+        group: "",
+        resource: "secrets",
+        operations: &["CREATE"],
+        variables: Vec::new(),
+        validations: vec![allowed],
     }
 }
 
@@ -122,6 +170,7 @@ fn own_name(annotation: &str) -> String {
 struct Policy {
     /// The name of the policy and of its binding.
     name: &'static str,
+    group: &'static str,
     resource: &'static str,
     operations: &'static [&'static str],
     variables: Vec<Variable>,
@@ -132,7 +181,7 @@ impl Policy {
     fn manifests(&self) -> [Manifest; 2] {
         let strings = |words: &[&str]| Some(words.iter().map(|&word| word.to_owned()).collect());
         let matched = NamedRuleWithOperations {
-            api_groups: strings(&[GROUP]),
+            api_groups: strings(&[self.group]),
             api_versions: strings(&["*"]),
             operations: strings(self.operations),
             resources: strings(&[self.resource]),

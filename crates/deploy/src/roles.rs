@@ -107,21 +107,26 @@ fn for_atoms() -> ClusterRole {
     }
 }
 
-/// The roles for users. They take effect when they are bound; parts of them are aggregated to the built-in roles `view`
-/// and `edit`.
+/// The roles for users. They take effect when they are bound; some are aggregated to the built-in roles.
 ///
-/// Approving is not part of any built-in role, so approvers have to be chosen explicitly.
+/// `view` takes in the viewer, `edit` the user, and `admin` the editor. Approving and the Policies are part of no built-in
+/// role, so these users are chosen by name. No role has a status, a finalizer, a pod or a token of a service account.
 pub fn for_people() -> Vec<ClusterRole> {
+    let with = |more: Vec<PolicyRule>| view().into_iter().chain(more).collect::<Vec<_>>();
     vec![
         role("knoll-viewer", &[TO_VIEW, TO_EDIT, TO_ADMIN], view()),
-        role("knoll-user", &[TO_EDIT, TO_ADMIN], view().into_iter().chain(work()).collect()),
-        role("knoll-approver", &[], view().into_iter().chain(decide()).collect()),
+        role("knoll-user", &[TO_EDIT, TO_ADMIN], with(work())),
+        role("knoll-editor", &[TO_ADMIN], with(work().into_iter().chain(edit()).collect())),
+        role("knoll-approver", &[], with(decide())),
+        role("knoll-admin", &[], with(govern())),
     ]
 }
 
 fn view() -> Vec<PolicyRule> {
     vec![
         rule(GROUP, KINDS, READ),
+        // Policies are cluster-scoped: a RoleBinding does not grant them. A Workspace's status says what holds for it.
+        rule(GROUP, &["policies"], READ),
         // The logs of finished runs are ConfigMaps.
         rule("", &["configmaps", "pods", "pods/log", "events"], READ),
         rule("events.k8s.io", &["events"], READ),
@@ -130,18 +135,32 @@ fn view() -> Vec<PolicyRule> {
 
 fn work() -> Vec<PolicyRule> {
     vec![
-        rule(GROUP, &["atoms", "atomversions", "runs", "stacks", "workspaces"], WRITE),
-        // The terminal of a Run, and uploaded bundles.
+        // A Run is cancelled by an annotation, or by its deletion.
+        rule(GROUP, &["runs"], &["create", "delete", "patch"]),
         rule("", &["pods/attach"], &["create", "get"]),
-        rule("", &["configmaps"], &["create", "delete", "patch", "update"]),
-        // States, and states to push. A user who can run any module with any Secret of the namespace could read them
+        // Uploaded bundles. Nothing else than `create`: the sources of Stacks and the scripts of hooks are ConfigMaps too.
+        rule("", &["configmaps"], &["create"]),
+        // States, and the input of Runs. A user who can run any module with any Secret of the namespace could read them
         // anyway.
         rule("", &["secrets"], &["get", "list", "create"]),
     ]
 }
 
+fn edit() -> Vec<PolicyRule> {
+    vec![
+        rule(GROUP, &["atoms", "atomversions", "stacks", "workspaces"], WRITE),
+        // The sources of Stacks and the scripts of hooks.
+        rule("", &["configmaps"], &["delete", "patch", "update"]),
+    ]
+}
+
 fn decide() -> Vec<PolicyRule> {
-    vec![rule(GROUP, &["approvals"], &["create", "delete"])]
+    // An Approval is a record: it never changes, and no approver deletes that of another.
+    vec![rule(GROUP, &["approvals"], &["create"])]
+}
+
+fn govern() -> Vec<PolicyRule> {
+    vec![rule(GROUP, &["policies"], WRITE)]
 }
 
 fn role(name: &str, taken_in_by: &[&str], rules: Vec<PolicyRule>) -> ClusterRole {

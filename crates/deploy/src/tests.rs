@@ -20,23 +20,70 @@ fn rules_of(role: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn whoever_runs_cannot_approve_and_whoever_approves_cannot_run() {
+fn no_role_can_raise_itself() {
     let may = |role: &str, resource: &str, verb: &str| rules_of(role).iter().any(|(r, v)| r == resource && v == verb);
     let rows = [
         ("knoll-user", "runs", "create", true),
         ("knoll-user", "approvals", "get", true),
-        ("knoll-user", "approvals", "create", false),
+        // A review of a Stack says nothing when its source is the ConfigMap of the user who asks.
+        ("knoll-user", "configmaps", "create", true),
+        ("knoll-user", "configmaps", "patch", false),
+        ("knoll-user", "workspaces", "patch", false),
+        ("knoll-user", "stacks", "create", false),
+        ("knoll-user", "atoms", "create", false),
+        ("knoll-editor", "workspaces", "patch", true),
+        ("knoll-editor", "policies", "get", true),
         ("knoll-approver", "approvals", "create", true),
-        ("knoll-approver", "runs", "get", true),
+        ("knoll-approver", "approvals", "delete", false),
         ("knoll-approver", "runs", "create", false),
-        ("knoll-approver", "secrets", "get", false),
-        ("knoll-viewer", "runs", "get", true),
-        ("knoll-viewer", "runs", "create", false),
-        ("knoll-viewer", "approvals", "create", false),
         ("knoll-viewer", "secrets", "get", false),
+        ("knoll-admin", "policies", "update", true),
+        ("knoll-admin", "runs", "create", false),
     ];
     for (role, resource, verb, expect) in rows {
         assert_eq!(may(role, resource, verb), expect, "{role} {verb} {resource}");
+    }
+    for role in PEOPLE {
+        for (resource, verb) in rules_of(role) {
+            assert!(!resource.ends_with("/status") && !resource.ends_with("/finalizers"), "{role} {verb} {resource}");
+            let raises = ["pods/exec", "serviceaccounts/token", "roles", "rolebindings"].contains(&resource.as_str());
+            let starts = resource == "pods" && !["get", "list", "watch"].contains(&verb.as_str());
+            assert!(!raises && !starts, "{role} {verb} {resource}");
+            assert!(
+                resource != "approvals" || verb != "create" || role == "knoll-approver",
+                "{role} {verb} {resource}"
+            );
+            let writes = resource == "policies" && !["get", "list", "watch"].contains(&verb.as_str());
+            assert!(!writes || role == "knoll-admin", "{role} {verb} {resource}");
+            assert!(
+                resource != "secrets" || ["knoll-user", "knoll-editor"].contains(&role),
+                "{role} {verb} {resource}"
+            );
+        }
+    }
+}
+
+/// The roles for users.
+const PEOPLE: [&str; 5] = ["knoll-viewer", "knoll-user", "knoll-editor", "knoll-approver", "knoll-admin"];
+
+#[test]
+fn approving_and_policies_are_in_no_built_in_role() {
+    let roles = rules("operator");
+    let taken_in_by = |role: &str| -> Vec<String> {
+        let role = roles.iter().find(|manifest| manifest.name() == role).map(|manifest| &manifest.value);
+        let labels = role.and_then(|role| role["metadata"]["labels"].as_object()).into_iter().flatten();
+        let labels = labels.filter_map(|(key, _)| key.strip_prefix("rbac.authorization.k8s.io/aggregate-to-"));
+        labels.map(str::to_owned).collect()
+    };
+    let rows: [(&str, &[&str]); 5] = [
+        ("knoll-viewer", &["admin", "edit", "view"]),
+        ("knoll-user", &["admin", "edit"]),
+        ("knoll-editor", &["admin"]),
+        ("knoll-approver", &[]),
+        ("knoll-admin", &[]),
+    ];
+    for (role, expect) in rows {
+        assert_eq!(taken_in_by(role), expect, "{role}");
     }
 }
 

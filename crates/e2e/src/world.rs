@@ -106,6 +106,17 @@ impl World {
         Client::try_from(config).unwrap()
     }
 
+    /// As [`World::client`], but it impersonates this user.
+    ///
+    /// # Panics
+    /// If the kubeconfig is invalid.
+    pub async fn client_as(&self, user: &str) -> Client {
+        let config = Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        config.auth_info.impersonate = Some(user.to_owned());
+        Client::try_from(config).unwrap()
+    }
+
     /// Creates a namespace, which is deleted with the value.
     pub async fn namespace(&'static self) -> Namespace {
         Namespace::new(self).await

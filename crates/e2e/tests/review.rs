@@ -141,7 +141,7 @@ fn stack(by: &str, version: u8) -> String {
 #[tokio::test]
 async fn nobody_changes_a_stack_in_the_name_of_another() {
     let namespace = World::get().namespace().await;
-    let (uma, eve) = (namespace.person("uma", &["knoll-user"]), namespace.person("eve", &["knoll-user"]));
+    let (uma, eve) = (namespace.person("uma", &["knoll-editor"]), namespace.person("eve", &["knoll-editor"]));
     let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
     let said = uma.kubectl_with(&stack("ann", 1), &apply).refused();
     assert!(said.contains("knoll-stacks") && said.contains(&uma.user), "{said}");

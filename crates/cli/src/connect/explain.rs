@@ -24,7 +24,8 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
         kube::Error::Api(status) if status.code == 401 => anyhow!(
             "{what}: the cluster at {server} rejected your credentials\n  log in again, or use another kubeconfig with `--kubeconfig FILE`"
         ),
-        kube::Error::Api(status) if status.code == 403 => {
+        // An admission policy says itself what to do; another role would not help.
+        kube::Error::Api(status) if status.code == 403 && !status.message.contains(ADMISSION) => {
             anyhow!(
                 "{what}: {}\n  ask an administrator for the role `{}` in that namespace",
                 status.message,
@@ -48,14 +49,22 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
     }
 }
 
+/// How the API server begins the refusal of an admission policy.
+const ADMISSION: &str = "ValidatingAdmissionPolicy";
+
 /// The role that grants the permission named in a 403 message.
 fn role(refusal: &str) -> &'static str {
     let says = |words: &str| refusal.contains(words);
     let looks = ["get", "list", "watch"].iter().any(|verb| says(&format!("cannot {verb} resource")));
-    if says("resource \"approvals\"") && !looks {
-        "knoll-approver"
-    } else if looks && !says("resource \"secrets\"") && !says("resource \"pods/attach\"") {
+    let of = |kinds: &[&str]| kinds.iter().any(|kind| says(&format!("resource \"{kind}\"")));
+    if looks && !of(&["secrets", "pods/attach"]) {
         "knoll-viewer"
+    } else if of(&["approvals"]) {
+        "knoll-approver"
+    } else if of(&["policies"]) {
+        "knoll-admin"
+    } else if of(&["atoms", "atomversions", "stacks", "workspaces"]) {
+        "knoll-editor"
     } else {
         "knoll-user"
     }
@@ -73,4 +82,29 @@ fn innermost(error: &dyn std::error::Error) -> String {
         last = next;
     }
     last.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_missing_role_is_the_least_that_helps() {
+        let rows = [
+            ("list", "runs", "knoll-viewer"),
+            ("create", "runs", "knoll-user"),
+            ("create", "configmaps", "knoll-user"),
+            ("get", "secrets", "knoll-user"),
+            ("get", "pods/attach", "knoll-user"),
+            ("create", "workspaces", "knoll-editor"),
+            ("patch", "stacks", "knoll-editor"),
+            ("create", "approvals", "knoll-approver"),
+            ("update", "policies", "knoll-admin"),
+        ];
+        for (verb, resource, expect) in rows {
+            let refusal =
+                format!("User \"u\" cannot {verb} resource \"{resource}\" in API group \"\" in the namespace \"n\"");
+            assert_eq!(role(&refusal), expect, "{verb} {resource}");
+        }
+    }
 }

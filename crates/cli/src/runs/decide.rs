@@ -6,8 +6,8 @@ use anyhow::{Result, anyhow, bail};
 use knoll_api::approval::{Approval, ApprovalSpec, Decision};
 use knoll_api::names::field_manager;
 use knoll_api::run::{Run, RunPhase};
-use kube::ResourceExt;
 use kube::api::{ObjectMeta, PostParams};
+use kube::{Resource, ResourceExt};
 
 use super::{diff, list, plan_text};
 use crate::connect::{Connection, Explain};
@@ -63,7 +63,9 @@ pub async fn run(args: DecisionArgs, decision: Decision, outer: &Connection) -> 
     let by = session.cluster.user().await?.to_owned();
     let groups = session.cluster.groups().await?.to_vec();
     let spec = ApprovalSpec { run: name.clone(), digest, decision, by: by.clone(), groups, comment: args.comment };
-    let metadata = ObjectMeta { generate_name: Some(format!("{name}-")), ..ObjectMeta::default() };
+    // The record is deleted with the Run that it is about.
+    let owner_references = Some(run.owner_ref(&()).into_iter().collect());
+    let metadata = ObjectMeta { generate_name: Some(format!("{name}-")), owner_references, ..ObjectMeta::default() };
     let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
     let approval = Approval { metadata, spec, status: None };
     let created = session.api::<Approval>().create(&params, &approval).await;
