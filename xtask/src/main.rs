@@ -7,6 +7,7 @@ mod conformance;
 mod deny;
 mod go;
 mod image;
+mod permissions;
 mod progress;
 mod real;
 mod suite;

@@ -8,6 +8,7 @@ use anyhow::bail;
 use crate::build;
 use crate::cluster::{self, Place, Up, down, node_possible};
 use crate::image;
+use crate::permissions;
 use crate::progress::{phase, status};
 use crate::suite::{self, TestProgram};
 
@@ -74,7 +75,9 @@ fn on(place: &Place, programs: &[TestProgram], settings: &[(&str, &str)]) -> any
     install(&built.join("knoll"), place, &IMAGE_VOLUMES)?;
     let again: Vec<TestProgram> =
         programs.iter().filter(|program| AGAIN.contains(&program.name.as_str())).cloned().collect();
-    Ok(passed + phase("tests with image volumes", || run(LANES, &again))?)
+    let passed = passed + phase("tests with image volumes", || run(LANES, &again))?;
+    phase("comparing the operator's role with the audit log", || permissions::check(place))?;
+    Ok(passed)
 }
 
 /// Prints the state of the cluster and of the operator after a test has failed.

@@ -111,7 +111,8 @@ fn apiserver(place: &Place, record: &Record) -> anyhow::Result<Program> {
             format!("--audit-policy-file={}", place.text("config/audit-policy.json")),
             format!("--audit-log-path={}", place.text("logs/audit.log")),
             "--audit-log-maxsize=100".to_owned(),
-            "--audit-log-maxbackup=1".to_owned(),
+            // Enough for all tests: the operator's role is compared with the whole log.
+            "--audit-log-maxbackup=9".to_owned(),
         ]
         .into_iter()
         .chain(gates)
