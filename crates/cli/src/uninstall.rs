@@ -66,7 +66,7 @@ async fn uninstall(args: &UninstallArgs, cluster: &Cluster) -> Result<ExitCode> 
     }
     let mut manifests: Vec<Manifest> = knoll_deploy::operator(&settings);
     if !args.keep_objects {
-        manifests.extend(knoll_deploy::rules(&settings.operator_user()));
+        manifests.extend(knoll_deploy::cluster_rules(&settings));
         manifests.extend(kinds.iter().cloned());
     }
     install::allowed(cluster, "delete", &manifests).await?;

@@ -71,12 +71,17 @@ pub fn rules(operator: &str) -> Vec<Manifest> {
     roles::for_people().iter().map(Manifest::of).chain(policy::manifests(operator)).collect()
 }
 
+/// As [`rules`], with those that the embedded cluster has no need of.
+#[must_use]
+pub fn cluster_rules(settings: &Settings) -> Vec<Manifest> {
+    rules(&settings.operator_user()).into_iter().chain(policy::for_cluster()).collect()
+}
+
 /// The operator and its permissions, in an order in which they can be applied.
 #[must_use]
 pub fn operator(settings: &Settings) -> Vec<Manifest> {
     let mut all = vec![operator::namespace(settings), operator::account(settings)];
     all.extend(roles::for_operator(settings));
-    all.extend(policy::for_cluster());
     all.extend([operator::service(settings), operator::deployment(settings)]);
     all
 }
@@ -84,7 +89,7 @@ pub fn operator(settings: &Settings) -> Vec<Manifest> {
 /// All manifests, in an order in which they can be applied.
 #[must_use]
 pub fn all(settings: &Settings) -> Vec<Manifest> {
-    kinds().into_iter().chain(rules(&settings.operator_user())).chain(operator(settings)).collect()
+    kinds().into_iter().chain(cluster_rules(settings)).chain(operator(settings)).collect()
 }
 
 #[cfg(test)]
