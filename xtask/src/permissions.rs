@@ -38,7 +38,7 @@ type Permission = (String, String);
 /// Fails if the operator lacked a permission, or has one that it did not use and that is not excused.
 pub fn check(place: &Place) -> anyhow::Result<()> {
     let mut granted = BTreeSet::new();
-    for words in [["clusterrole", "knoll-operator"], ["role", "knoll-operator"]] {
+    for words in [["clusterrole", "knoll-operator"], ["clusterrole", "knoll-atoms"], ["role", "knoll-operator"]] {
         let mut kubectl = Command::new("kubectl");
         kubectl.arg("--kubeconfig").arg(place.kubeconfig()).args(["--namespace", "knoll-system", "get"]);
         let output = kubectl.args(words).args(["--output", "json"]).output().context("cannot run kubectl")?;
