@@ -36,7 +36,9 @@ pub fn check(server: &Server, call: &Call, new: &Value, old: Option<&Value>) -> 
         if granted("bind", roles, text("apiGroup"), Some(text("name"))) {
             return Ok(());
         }
-        server.role(role, namespace)?["rules"].clone()
+        // Kubernetes names the resource of the binding, with the name of the role.
+        let missing = || ApiError::not_found(call.resource.subject(text("name")));
+        server.role(role, namespace)?.ok_or_else(missing)?["rules"].clone()
     } else {
         if granted("escalate", &call.resource.plural, &call.resource.group, call.target.name.as_deref()) {
             return Ok(());
@@ -152,7 +154,7 @@ fn texts<'a>(rule: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
     rule[key].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// `["a" "b"]`
+/// A list as Go prints it: `["a" "b"]`
 fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = texts.into_iter().map(|text| format!("{text:?}")).collect();
     format!("[{}]", quoted.join(" "))

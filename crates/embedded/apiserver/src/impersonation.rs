@@ -36,7 +36,6 @@ pub struct Impersonated {
 }
 
 impl Impersonated {
-    /// Reads the headers.
     pub fn read(headers: &HeaderMap) -> Result<Self> {
         let mut extra = Vec::new();
         for (name, value) in headers {

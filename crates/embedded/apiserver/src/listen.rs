@@ -22,8 +22,9 @@ use crate::Server;
 
 /// How long a client may take for its side of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a client may take for the head of a request, from the end of the one before: that of kube-apiserver.
-const REQUEST_HEAD: Duration = Duration::from_secs(32);
+/// How long a client may take for the heads of its requests. The first is the limit of kube-apiserver. Clients keep an
+/// idle connection for 90 seconds; a server that closes it earlier would sometimes cut off their next request.
+const REQUEST_HEADS: HeadLimits = HeadLimits { first: Duration::from_secs(32), next: Duration::from_secs(100) };
 /// How long a client of HTTP/2 that says nothing may take to answer a ping.
 const PING: Duration = Duration::from_secs(30);
 /// How long requests that are under way may take once the server is told to stop.
@@ -97,6 +98,14 @@ impl Authority {
     }
 }
 
+/// How long a connection may be without the whole head of a request.
+#[derive(Clone, Copy)]
+struct HeadLimits {
+    first: Duration,
+    /// Counted from the end of the request before.
+    next: Duration,
+}
+
 /// A server that listens.
 pub struct Listening {
     pub addr: SocketAddr,
@@ -154,13 +163,13 @@ async fn connection(server: Server, acceptor: TlsAcceptor, stream: TcpStream, st
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
         return;
     };
-    serve(server, stream, REQUEST_HEAD, stop).await;
+    serve(server, stream, REQUEST_HEADS, stop).await;
 }
 
 async fn serve(
     server: Server,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    head: Duration,
+    heads: HeadLimits,
     stop: CancellationToken,
 ) {
     let asked = CancellationToken::new();
@@ -171,14 +180,14 @@ async fn serve(
         async move { Ok::<_, std::convert::Infallible>(server.handle(request.map(Body::new)).await) }
     });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(head);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(heads.next);
     builder.http2().max_concurrent_streams(1000).initial_stream_window_size(1 << 20);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut serving = std::pin::pin!(serving);
-    // The limits above do not hold before it is known which version of HTTP the client speaks.
+    // The limits above do not count before it is known which version of HTTP the client speaks.
     let silence = async {
-        if tokio::time::timeout(head, asked.cancelled()).await.is_ok() {
+        if tokio::time::timeout(heads.first, asked.cancelled()).await.is_ok() {
             std::future::pending::<()>().await;
         }
     };
@@ -217,7 +226,8 @@ mod tests {
             stop: stop.clone(),
         });
         let (mut client, stream) = tokio::io::duplex(4096);
-        let serving = tokio::spawn(serve(server, stream, Duration::from_millis(100), stop));
+        let heads = HeadLimits { first: Duration::from_millis(100), next: Duration::from_millis(100) };
+        let serving = tokio::spawn(serve(server, stream, heads, stop));
         client.write_all(sent.as_bytes()).await.unwrap();
         let mut answer = String::new();
         let ended = async { (client.read_to_string(&mut answer).await.unwrap(), serving.await.unwrap()) };

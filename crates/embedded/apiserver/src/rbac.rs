@@ -161,23 +161,22 @@ impl Server {
         let role = &binding["roleRef"];
         let text = |key: &str| role[key].as_str().unwrap_or_default();
         let reason = format!("RBAC: allowed by {place} of {} \"{}\" to {subject}", text("kind"), text("name"));
-        let rules = self.role(role, namespace).map(|role| role["rules"].as_array().cloned().unwrap_or_default());
-        let granted = |rule| Granted { rule, reason: reason.clone() };
-        rules.unwrap_or_default().into_iter().map(granted).collect()
+        let rules = self.role(role, namespace).ok().flatten().map(|mut role| role["rules"].take());
+        let rules = rules.as_ref().and_then(Value::as_array).into_iter().flatten();
+        rules.map(|rule| Granted { rule: rule.clone(), reason: reason.clone() }).collect()
     }
 
     /// The role that a binding in this namespace, or in none, refers to.
-    pub(crate) fn role(&self, reference: &Value, namespace: Option<&str>) -> Result<Value> {
+    pub(crate) fn role(&self, reference: &Value, namespace: Option<&str>) -> Result<Option<Value>> {
         let name = reference["name"].as_str().unwrap_or_default();
         let (resource, place) = match reference["kind"].as_str() {
             Some("ClusterRole") => ("clusterroles", Some("")),
             _ => ("roles", namespace),
         };
-        let role = match place {
-            Some(place) => self.read_key(&format!("{FOLDER}/{resource}/{place}/{name}"))?,
-            None => None,
-        };
-        role.ok_or_else(|| ApiError::not_found(Subject { group: FOLDER, resource, name }))
+        match place {
+            Some(place) => self.read_key(&format!("{FOLDER}/{resource}/{place}/{name}")),
+            None => Ok(None),
+        }
     }
 
     /// Every object below a prefix of the store.
