@@ -113,6 +113,10 @@ pub mod reason {
     pub const RUNNER_LOST: &str = "RunnerLost";
     /// The pod could not be created or started.
     pub const POD_FAILED: &str = "PodFailed";
+    /// A pod that the operator did not create has the name of the Run's pod.
+    pub const FOREIGN_POD: &str = "ForeignPod";
+    /// The content that the pods of a Run are made of changed after it was planned.
+    pub const CHANGED_SINCE_PLANNED: &str = "ChangedSincePlanned";
     /// An image could not be pulled.
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
     /// The Workspace does not exist.
@@ -229,6 +233,8 @@ pub mod content {
     pub const STATE_PART: &str = "state-part";
     /// A plan.
     pub const PLAN: &str = "plan";
+    /// A frozen job.
+    pub const JOB: &str = "job";
     /// A state that a user uploaded, to be pushed by a Run.
     pub const UPLOAD: &str = "upload";
     /// A log.
@@ -342,7 +348,7 @@ pub mod field_manager {
 pub mod secret_type {
     /// The head of a state, and its parts.
     pub const STATE: &str = "knoll.dev/state";
-    /// The head and the parts of a plan or of an uploaded state.
+    /// The head and the parts of a plan, of a frozen job or of an uploaded state.
     pub const CONTENT: &str = "knoll.dev/content";
     /// Resolved variables of a revision, under the one key [`super::VARIABLES_KEY`].
     pub const VARIABLES: &str = "knoll.dev/variables";
@@ -397,6 +403,13 @@ pub fn state_part_secret(workspace: &str, serial: u64, digest: &str, part: usize
 #[must_use]
 pub fn plan_secret(run: &str) -> String {
     format!("knoll-plan-{run}")
+}
+
+/// The Secret that is the head of a run's frozen job. The name contains the first digits of the job's digest.
+#[must_use]
+pub fn job_secret(run: &str, digest: &str) -> String {
+    let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
+    format!("knoll-job-{run}-{}", hash.get(..16).unwrap_or(hash))
 }
 
 /// The Secret that is the head of a state uploaded for a run.

@@ -26,6 +26,13 @@ pub struct PodSettings {
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name())]
     pub service_account_name: Option<String>,
+    /// Settings of the pods that plan, and of commands that cannot change the state. If its service account differs from
+    /// that of `apply`, a run plans in one pod and applies in another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<StageSettings>,
+    /// Settings of the pods that apply, and of commands that may change the state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply: Option<StageSettings>,
     /// Resource requests and limits of the terraform container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
@@ -90,6 +97,17 @@ pub struct PodSettings {
     pub annotations: BTreeMap<String, String>,
 }
 
+/// Settings of the pods of one stage of a run, over those of all pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StageSettings {
+    /// The service account of these pods, instead of `pod.serviceAccountName`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name())]
+    pub service_account_name: Option<String>,
+}
+
 /// A field of [`PodSettings`] is invalid.
 #[derive(Debug)]
 pub struct PodSettingsError {
@@ -110,6 +128,22 @@ impl std::error::Error for PodSettingsError {
 }
 
 impl PodSettings {
+    /// The service account of the pods that plan, if the user named one.
+    #[must_use]
+    pub fn plan_account(&self) -> Option<&str> {
+        self.account_of(self.plan.as_ref())
+    }
+
+    /// The service account of the pods that apply, if the user named one.
+    #[must_use]
+    pub fn apply_account(&self) -> Option<&str> {
+        self.account_of(self.apply.as_ref())
+    }
+
+    fn account_of<'a>(&'a self, stage: Option<&'a StageSettings>) -> Option<&'a str> {
+        stage.and_then(|stage| stage.service_account_name.as_deref()).or(self.service_account_name.as_deref())
+    }
+
     /// The volumes, read as Kubernetes reads them.
     pub fn volumes(&self) -> Result<Vec<Volume>, PodSettingsError> {
         self.volumes.iter().map(|volume| read("volumes", volume)).collect()

@@ -1,6 +1,6 @@
 //! [`Run`]: one execution of terraform in a Workspace.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube_core::Rule;
@@ -246,7 +246,12 @@ pub struct RunStatus {
     /// The summary of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSummary>,
-    /// The digest that an Approval has to name, while the run waits for one.
+    /// The frozen job: what the pods of the run are made of. Present for a run that is reviewed, or that plans and applies
+    /// with different service accounts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<FrozenJobSummary>,
+    /// The digest that an Approval has to name, while the run waits for one. It covers the plan's digest or the command's
+    /// words, the bundle, and all of `job`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review_digest: Option<String>,
     /// The decision that ended the review.
@@ -330,6 +335,34 @@ impl RunPhase {
             Self::Discarded => "Discarded",
         }
     }
+}
+
+/// What the pods of a run are made of, as it was frozen before the first of them was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FrozenJobSummary {
+    /// `sha256:` and the hash of the frozen job. It names the Secret that holds it.
+    pub digest: String,
+    /// The image of the tool.
+    pub image: String,
+    /// The digests of the images that the plan ran in, by container, as far as the node reported them. The pods that
+    /// apply run in the same ones.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub image_digests: BTreeMap<String, String>,
+    /// The service account of the pod that plans. If absent, it is `default`, without a token in the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_service_account: Option<String>,
+    /// The service account of the pod that applies, or of a command that may change the state. If absent, it is
+    /// `default`, without a token in the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_service_account: Option<String>,
+    /// The hooks, as `STEP/NAME`, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<String>,
+    /// The Secrets and ConfigMaps that the pods refer to by name, as `KIND/NAME` or `KIND/NAME/KEY`. Nothing is applied
+    /// after one of them has changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub references: Vec<String>,
 }
 
 /// The summary of a plan.

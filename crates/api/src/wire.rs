@@ -286,6 +286,9 @@ pub struct Progress {
     /// Set in the last report: this pod's work is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
+    /// The digests of the images of the pod, by container. The hub fills them in from the pod; a runner cannot.
+    #[serde(skip)]
+    pub image_digests: BTreeMap<String, String>,
 }
 
 /// How a pod's work ended.
@@ -326,6 +329,8 @@ pub enum EndReason {
     RunnerLost,
     /// The plan is not the approved one.
     DigestMismatch,
+    /// The content that the pods are made of is not what was planned with.
+    ChangedSincePlanned,
     /// The hub does not have the last state that terraform wrote.
     StateNotSaved,
 }
@@ -348,6 +353,7 @@ impl EndReason {
             Self::NodeLost => reason::NODE_LOST,
             Self::RunnerLost => reason::RUNNER_LOST,
             Self::DigestMismatch => reason::DIGEST_MISMATCH,
+            Self::ChangedSincePlanned => reason::CHANGED_SINCE_PLANNED,
             Self::StateNotSaved => reason::STATE_NOT_SAVED,
         }
     }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use knoll_api::{
     approval::{Approval, ApprovalPhase, ApprovalStatus, Decision},
     names::{condition, reason},
-    run::{ReviewDecision, Run, RunPhase, RunSpec},
+    run::{FrozenJobSummary, ReviewDecision, Run, RunPhase, RunSpec, RunStatus},
 };
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
@@ -255,19 +255,41 @@ fn is_refused(approval: &Approval) -> bool {
     reasons.any(|found| [reason::NOT_IN_GROUP, reason::REQUESTER, reason::DUPLICATE].contains(&found))
 }
 
-/// The digest that an Approval has to name of a run without a plan: of its operation, its words and the bundle it runs in.
-///
-/// Every part is preceded by its length, so that no two commands share their bytes.
+/// The digest that an Approval of a plan has to name: of the plan's bytes, of the bundle that it was made from, and of
+/// the frozen job with its images. None while one of them is not known.
 #[must_use]
-pub fn command_digest(spec: &RunSpec, bundle: Option<&str>) -> String {
+pub fn plan_digest(status: &RunStatus) -> Option<String> {
+    let plan = status.plan.as_ref()?.digest.as_deref()?;
+    let (bundle, job) = (status.bundle.as_deref()?, status.job.as_ref()?);
+    Some(digest_of(["planned", plan, bundle].into_iter().chain(parts_of(job))))
+}
+
+/// The digest that an Approval has to name of a run without a plan: of its operation, its words, the bundle it runs in, and
+/// the frozen job.
+#[must_use]
+pub fn command_digest(spec: &RunSpec, status: &RunStatus) -> String {
+    let bundle = status.bundle.as_deref().unwrap_or_default();
+    let words: Vec<&str> = words_of(spec).collect();
+    // The number of the words, so that none of them can pass for the bundle.
+    let count = words.len().to_string();
+    let job = status.job.iter().flat_map(parts_of);
+    digest_of([spec.operation.as_str(), count.as_str()].into_iter().chain(words).chain([bundle]).chain(job))
+}
+
+/// What stands for a frozen job. Its digest covers all but the images, which are known only when the plan was made.
+fn parts_of(job: &FrozenJobSummary) -> impl Iterator<Item = &str> {
+    let images = job.image_digests.iter().flat_map(|(container, image)| [container.as_str(), image.as_str()]);
+    [job.digest.as_str()].into_iter().chain(images)
+}
+
+/// Every part is preceded by its length, so that no two lists of parts share their bytes.
+fn digest_of<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hash = Sha256::new();
-    let operation = spec.operation.as_str();
-    for part in [operation].into_iter().chain(words_of(spec)).chain([bundle.unwrap_or_default()]) {
+    for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
     }
-    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    knoll_api::Digest::from_hash(hash.finalize().into()).into()
 }
 
 fn words_of(spec: &RunSpec) -> impl Iterator<Item = &str> {

@@ -16,5 +16,5 @@ pub mod run;
 pub mod stack;
 pub mod workspace;
 
-pub use run::{pod, pod_outcome, progress, status, steps};
+pub use run::{frozen, pod, pod_outcome, progress, status, steps};
 pub use workspace::queue;

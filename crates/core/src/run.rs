@@ -14,6 +14,7 @@
 //! A run whose Workspace is missing stays `Pending` and says so: it goes on as soon as the Workspace is there,
 //! which is what a user expects who applies both in one file. `timeouts.queue` bounds that wait too.
 
+pub mod frozen;
 pub mod pod;
 pub mod pod_outcome;
 pub mod progress;
@@ -28,7 +29,7 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::MicroTi
 use knoll_api::{
     approval::Approval,
     names::{annotation, cancel, condition, finalizer, reason},
-    run::{Run, RunPhase, RunSpec, RunStatus},
+    run::{FrozenJobSummary, Run, RunApproval, RunPhase, RunSpec, RunStatus},
     source::Source,
     stack::Stack,
     workspace::Workspace,
@@ -36,7 +37,7 @@ use knoll_api::{
 use kube::ResourceExt;
 
 use crate::{
-    conditions::ConditionWriter,
+    conditions::{self, ConditionWriter},
     machine::{Decision, Settled},
     policy::{self, Demands, Effective},
     queue::{self, Lane},
@@ -88,9 +89,11 @@ pub enum RunAction {
     AddFinalizer,
     /// Take the finalizer off: nothing of the Run is at work any more.
     RemoveFinalizer,
-    /// Store the files of the Run's source as a bundle, so that the files that are approved are those that run.
-    StoreSource(Box<Source>),
-    /// Create the pod of this stage.
+    /// Freeze the job of a command, and store the files of its source as a bundle if it has one, so that what is approved
+    /// is what runs.
+    FreezeCommand(Option<Box<Source>>),
+    /// Create the pod of this stage: from the frozen job that the status names, or from one that is frozen first if the
+    /// run has more than one pod.
     CreatePod(Stage, Box<RunStatus>),
     /// Delete this pod, with the grace period it came with.
     DeletePod {
@@ -106,16 +109,17 @@ pub enum RunAction {
 /// What came of a [`RunAction`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunOutcome {
-    /// The files of the source are stored under this digest; `None` when they were stored already.
-    SourceStored(Option<String>),
-    /// The source cannot be used, and never will.
-    SourceUnusable(String),
-    /// The Run has its pod, from now or from an attempt before.
+    /// The job of a command is frozen. The files of its source are stored under the digest; `None` when they were stored
+    /// already.
+    CommandFrozen { bundle: Option<String>, job: Box<FrozenJobSummary> },
+    /// The job of a command can never be frozen.
+    CommandRejected { reason: &'static str, message: String },
+    /// The API has answered the creation of the Run's pod with this UID.
     PodCreated { name: String, uid: String, status: Box<RunStatus> },
     /// The Run can never have a pod.
     PodRejected { reason: &'static str, message: String, status: Box<RunStatus> },
-    /// The Run can have no pod until somebody changes something.
-    PodBlocked(String),
+    /// The Run can have no pod until something changes. A job that was frozen for it is kept for the next attempt.
+    PodBlocked { reason: &'static str, message: String, job: Option<Box<FrozenJobSummary>> },
     /// The deletion of the pod was requested, or the pod is gone.
     PodDeleted(Box<RunStatus>),
     /// The deletion of the Run was requested.
@@ -189,19 +193,22 @@ pub fn decide(seen: &RunFacts<'_>, now: Timestamp) -> RunDecision {
 pub fn settle(facts: &RunFacts<'_>, outcome: RunOutcome, now: Timestamp) -> Settled<RunStatus> {
     let run = facts.run;
     match outcome {
-        RunOutcome::SourceStored(digest) => {
+        RunOutcome::CommandFrozen { bundle, job } => {
             let mut status = status::of(run);
-            status.bundle = digest.or_else(|| named_bundle(facts).map(str::to_owned));
+            status.bundle = bundle.or_else(|| named_bundle(facts).map(str::to_owned));
+            status.job = Some(*job);
             review::begin_command(&mut status, run, now);
             // An Approval may be there already; the next decision judges it.
             status.into()
         }
-        RunOutcome::SourceUnusable(message) => {
-            failed(run, status::of(run), reason::SOURCE_FAILED, &message, now).into()
-        }
+        RunOutcome::CommandRejected { reason, message } => failed(run, status::of(run), reason, &message, now).into(),
         RunOutcome::PodCreated { name, uid, status } => started(run, *status, name, uid, now).into(),
         RunOutcome::PodRejected { reason, message, status } => failed(run, *status, reason, &message, now).into(),
-        RunOutcome::PodBlocked(message) => Settled::from(blocked(run, &message, now)).at(now.checked_add(BLOCKED).ok()),
+        RunOutcome::PodBlocked { reason, message, job } => {
+            let mut status = blocked(run, reason, &message, now);
+            status.job = job.map_or(status.job, |job| Some(*job));
+            Settled::from(status).at(now.checked_add(BLOCKED).ok())
+        }
         RunOutcome::PodDeleted(status) => (*status).into(),
         RunOutcome::RunDeleted => status::of(run).into(),
     }
@@ -212,9 +219,9 @@ fn started(run: &Run, mut status: RunStatus, pod: String, uid: String, now: Time
     (status.pod_name, status.pod_uid) = (Some(pod), Some(uid));
     (status.reported_at, status.stop_requested_at, status.start_failure) = (None, None, None);
     status.started_at.get_or_insert(MicroTime(now));
-    // The second pod follows a review: its run was under way already.
-    let reviewed = status.decision.is_some() && steps::is_reviewed(&run.spec, &status);
-    let phase = if reviewed { RunPhase::Running } else { RunPhase::Starting };
+    // The second pod follows a plan: its run was under way already.
+    let planned = steps::stage(&run.spec, &status) == Stage::Apply;
+    let phase = if planned { RunPhase::Running } else { RunPhase::Starting };
     status::enter(&mut status, run, phase, &cause, now);
     status
 }
@@ -225,11 +232,19 @@ fn failed(run: &Run, mut status: RunStatus, reason: &str, message: &str, now: Ti
 }
 
 /// The Run stays where it is, and its conditions say what stands in the way of its pod.
-fn blocked(run: &Run, message: &str, now: Timestamp) -> RunStatus {
+fn blocked(run: &Run, reason: &str, message: &str, now: Timestamp) -> RunStatus {
     let mut status = status::of(run);
     let phase = status.phase;
-    status::enter(&mut status, run, phase, &Cause::new(reason::POD_FAILED, message), now);
+    status::enter(&mut status, run, phase, &Cause::new(reason, message), now);
     status
+}
+
+/// Whether the Run's status says that a pod which the operator did not create has the name of the Run's pod. From that
+/// write on, no earlier attempt to create the pod can still become the Run's: its own write would meet this one.
+#[must_use]
+pub fn reports_foreign_pod(run: &Run) -> bool {
+    let conditions = run.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions::find(conditions, condition::READY).is_some_and(|ready| ready.reason == reason::FOREIGN_POD)
 }
 
 /// Creates the pod of `stage`, unless something stands in its way.
@@ -241,7 +256,9 @@ fn create_pod(facts: &RunFacts<'_>, status: RunStatus, stage: Stage, now: Timest
         format!("Pod `{pod}` of an earlier run of this name is still at work; the run goes on when it has ended.")
     });
     match obstacle {
-        Some(message) => Decision::status(blocked(facts.run, &message, now)).at(now.checked_add(BLOCKED).ok()),
+        Some(message) => {
+            Decision::status(blocked(facts.run, reason::POD_FAILED, &message, now)).at(now.checked_add(BLOCKED).ok())
+        }
         None => Decision::act(RunAction::CreatePod(stage, Box::new(status))),
     }
 }
@@ -304,25 +321,22 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         return refused(seen, status, &demands, now);
     }
     if status.decision.is_none() && demands.before_start.is_some() {
-        // What is approved is what runs, whatever becomes of its source.
-        if status.bundle.is_none() {
-            match &run.spec.source {
-                Some(source) if source.bundle.is_none() => {
-                    return Decision::act(RunAction::StoreSource(Box::new(source.clone())));
-                }
-                _ => status.bundle = named_bundle(seen).map(str::to_owned),
-            }
-        }
-        review::begin_command(&mut status, run, now);
-        // An Approval may be there already, so that no event would bring it up again.
-        return in_review(seen, status, now);
+        // What is approved is what runs, whatever becomes of its source and of its Workspace.
+        let source = run.spec.source.clone().filter(|source| source.bundle.is_none());
+        return Decision::act(RunAction::FreezeCommand(source.map(Box::new)));
+    }
+    let two_accounts = workspace.spec.pod.as_ref().is_some_and(|pod| steps::has_two_accounts(&run.spec, pod));
+    if two_accounts && demands.approval == RunApproval::Prompt {
+        let message = "With approval: Prompt terraform plans and applies in one process, and the Workspace has different service accounts for the two (pod.plan, pod.apply); use Auto or Manual.";
+        return ended(seen, status, RunPhase::Failed, &Cause::new(reason::INVALID_SPEC, message), now);
     }
     match turn(run, workspace) {
         // One that is being deleted takes no finalizers any more, and is not started either.
         Turn::Now if finalizers(&run.spec).is_some() && !is_held(run) => Decision::act(RunAction::AddFinalizer),
         Turn::Now => {
             status.approval = Some(demands.approval);
-            let stage = steps::stage(&run.spec, &status);
+            let is_open = status.job.is_none();
+            let stage = if is_open && two_accounts { Stage::Plan } else { steps::stage(&run.spec, &status) };
             create_pod(seen, status, stage, now)
         }
         Turn::Waits { position, behind } => {

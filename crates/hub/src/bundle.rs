@@ -146,7 +146,11 @@ pub async fn is_kept(
     if run.status.as_ref().is_some_and(|status| status.bundle.is_some()) {
         return Ok(true);
     }
-    let Some(source) = run.spec.module().filter(|source| source.bundle.is_none()) else {
+    // The files that the Run names by their digest are those, whatever its runner says.
+    if let Some(named) = run.spec.bundle() {
+        return Ok(*digest == *named);
+    }
+    let Some(source) = run.spec.module() else {
         return Ok(true);
     };
     // One report at a time comes here, and the next one finds the bundle.

@@ -24,6 +24,9 @@ pub enum Error {
     /// What the user wrote cannot be carried out.
     #[error("{0}")]
     Invalid(String),
+    /// What the run was planned with is not what is there now.
+    #[error("{0}")]
+    Changed(String),
     /// Something is not there yet.
     #[error("{0}")]
     NotYet(String),
@@ -44,7 +47,7 @@ impl Error {
             Error::Unauthorized(_) => StatusCode::UNAUTHORIZED,
             Error::Fenced(_) => StatusCode::FORBIDDEN,
             Error::Missing(_) => StatusCode::NOT_FOUND,
-            Error::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Invalid(_) | Error::Changed(_) => StatusCode::UNPROCESSABLE_ENTITY,
             // A runner tries these again.
             Error::NotYet(_) | Error::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
             Error::Storage(error) => match error {

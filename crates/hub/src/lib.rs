@@ -7,6 +7,7 @@ mod auth;
 mod bundle;
 mod cache;
 mod error;
+mod images;
 mod job;
 mod progress;
 mod routes;

@@ -31,7 +31,7 @@ use crate::cache::Cache;
 use crate::error::Error;
 use crate::session::{Session, Sessions, has_ended_for_its_pod};
 use crate::trace::{self, Observer};
-use crate::{bundle, job, progress};
+use crate::{bundle, images, job, progress};
 
 /// How long a runner waits for the news of a cancellation before it asks again. Proxies cut longer waits.
 const POLL: Duration = Duration::from_secs(50);
@@ -141,14 +141,18 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
     // Only a second pod finds a log of an earlier one.
     let second = runner.run.status.as_ref().is_some_and(|status| !status.steps.is_empty());
     let log_offset = if second { runner.session.log.offset().await? } else { 0 };
-    match job::of(&shared.storage, &shared.states, &runner.run, &workspace, runner.writer(), log_offset).await {
-        Ok(job) => Ok(Json(job)),
-        Err(Error::Invalid(message)) => {
-            progress::fail(&shared.client, &runner.session, &runner.run, EndReason::VariablesFailed, &message).await?;
-            Err(Error::Invalid(message))
-        }
+    let job = match images::are_those_of_the_plan(&shared.client, &runner.session.caller, &runner.run).await {
+        Ok(()) => job::of(&shared.storage, &shared.states, &runner.run, &workspace, runner.writer(), log_offset).await,
         Err(error) => Err(error),
-    }
+    };
+    let (reason, error) = match job {
+        Ok(job) => return Ok(Json(job)),
+        Err(error @ Error::Invalid(_)) => (EndReason::VariablesFailed, error),
+        Err(error @ Error::Changed(_)) => (EndReason::ChangedSincePlanned, error),
+        Err(error) => return Err(error),
+    };
+    progress::fail(&shared.client, &runner.session, &runner.run, reason, &error.to_string()).await?;
+    Err(error)
 }
 
 async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
@@ -304,6 +308,9 @@ async fn put_progress(
     }
     if let Some(exit) = report.exit.as_mut().filter(|exit| exit.reason == Some(EndReason::PodDeleted)) {
         explain_stop(&shared.client, &runner.session.caller, exit).await?;
+    }
+    if report.exit.as_ref().is_some_and(|exit| exit.code == 0) {
+        report.image_digests = images::of_plan(&shared.client, &runner.session.caller, &runner.run).await?;
     }
     let asked = Instant::now();
     if let Some(written) = progress::write(&shared.client, &runner.session, &runner.run, &report).await? {

@@ -10,6 +10,7 @@ use knoll_api::{
 };
 use knoll_core::{
     events::{self, Event},
+    frozen::{self, PodTemplate},
     identity::Subject,
     machine::Settled,
     pod,
@@ -17,7 +18,7 @@ use knoll_core::{
     run::{self, RunAction, RunDecision, RunFacts, RunOutcome},
     steps::Stage,
 };
-use knoll_storage::{BundleError, Origin, SourceError};
+use knoll_storage::{BundleError, FreezeError, Origin, SourceError};
 use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
@@ -110,7 +111,7 @@ impl Reconciler for Runs {
         let outcome = match action {
             RunAction::AddFinalizer => return set_finalizer::<Self>(context, run, finalizer::RUN, true).await,
             RunAction::RemoveFinalizer => return set_finalizer::<Self>(context, run, finalizer::RUN, false).await,
-            RunAction::StoreSource(source) => store_source(context, run, &source).await?,
+            RunAction::FreezeCommand(source) => freeze_command(context, seen, source.as_deref()).await?,
             RunAction::CreatePod(stage, status) => create_pod(context, seen, stage, status).await?,
             RunAction::DeletePod { name, uid, status } => {
                 let failed = Error::api("cannot delete the pod of a run");
@@ -165,72 +166,170 @@ async fn current_pod(context: &Context, run: &Subject<Run>) -> Result<Option<Arc
     Ok(found.map_err(Error::api("cannot read the pod of a run"))?.filter(is_it).map(Arc::new))
 }
 
-/// Stores the files of a source as a bundle.
-async fn store_source(context: &Context, run: &Subject<Run>, source: &Source) -> Result<RunOutcome, Error> {
+/// Freezes the job of a command, and stores the files of its source as a bundle.
+async fn freeze_command(context: &Context, seen: &SeenRun, source: Option<&Source>) -> Result<RunOutcome, Error> {
+    let run = &seen.run;
+    let bundle = match source {
+        Some(source) => match store_source(context, run, source).await? {
+            Ok(bundle) => bundle,
+            Err(message) => return Ok(RunOutcome::CommandRejected { reason: reason::SOURCE_FAILED, message }),
+        },
+        None => None,
+    };
+    let Some(workspace) = seen.workspace.as_deref() else {
+        return Ok(RunOutcome::PodBlocked {
+            reason: reason::POD_FAILED,
+            message: format!("Workspace `{}` is gone.", run.spec.workspace),
+            job: None,
+        });
+    };
+    let template = pod::template(&workspace.spec, &context.platform);
+    Ok(match context.storage.frozen_jobs().freeze(run, workspace, template).await {
+        Ok((_, job)) => RunOutcome::CommandFrozen { bundle, job: Box::new(job) },
+        Err(error) => {
+            let (reason, message) = why_not_frozen(error)?;
+            RunOutcome::CommandRejected { reason, message }
+        }
+    })
+}
+
+/// Stores the files of a source as a bundle, or says why they cannot be used. There is no digest for files that were
+/// stored already.
+async fn store_source(
+    context: &Context,
+    run: &Subject<Run>,
+    source: &Source,
+) -> Result<Result<Option<String>, String>, Error> {
     let failed = Error::api("cannot read the files of a run");
     let bundle = match context.sources.resolver().resolve(run.namespace(), source, None).await {
-        Ok(Origin::Stored(_)) => return Ok(RunOutcome::SourceStored(None)),
+        Ok(Origin::Stored(_)) => return Ok(Ok(None)),
         Ok(Origin::Files { bundle, .. }) => bundle,
         Err(SourceError::Api(error)) => return Err(failed(error)),
-        Err(error) => {
-            return Ok(RunOutcome::SourceUnusable(format!("The run's source cannot be used: {error}")));
-        }
+        Err(error) => return Ok(Err(format!("The run's source cannot be used: {error}"))),
     };
     match context.storage.bundles().store(run.namespace(), &bundle).await {
-        Ok(()) => Ok(RunOutcome::SourceStored(Some(bundle.digest.into()))),
+        Ok(()) => Ok(Ok(Some(bundle.digest.into()))),
         Err(BundleError::Api(error)) => Err(failed(error)),
-        Err(error) => Ok(RunOutcome::SourceUnusable(format!("The files of the run cannot be stored: {error}"))),
+        Err(error) => Ok(Err(format!("The files of the run cannot be stored: {error}"))),
     }
 }
 
+/// Why a job cannot be frozen, or cannot be used any more, for the Run's conditions.
+fn why_not_frozen(error: FreezeError) -> Result<(&'static str, String), Error> {
+    let reason = match error {
+        FreezeError::Api(error) => return Err(Error::api("cannot freeze the job of a run")(error)),
+        FreezeError::Variables(_) => reason::VARIABLES_FAILED,
+        FreezeError::Settings(_) => reason::INVALID_SPEC,
+        FreezeError::Changed(_) => reason::CHANGED_SINCE_PLANNED,
+        FreezeError::Store(_) => reason::POD_FAILED,
+    };
+    let message = error.to_string();
+    let mut letters = message.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    Ok((reason, first.into_iter().chain(letters).collect()))
+}
+
+/// What the pods of the Run are built from. A run of more than one pod has a frozen job from here on, which `status`
+/// names; a run of one pod takes its Workspace as it is now.
+async fn template(
+    context: &Context,
+    run: &Run,
+    workspace: &Workspace,
+    stage: Stage,
+    status: &mut RunStatus,
+) -> Result<PodTemplate, FreezeError> {
+    let jobs = context.storage.frozen_jobs();
+    match (&status.job, stage) {
+        (Some(summary), _) => {
+            let pinned = frozen::pinned(run, summary);
+            Ok(PodTemplate { pinned, ..jobs.get(run, summary).await?.pods })
+        }
+        (None, Stage::Whole) => Ok(pod::template(&workspace.spec, &context.platform)),
+        (None, Stage::Plan) => {
+            let template = pod::template(&workspace.spec, &context.platform);
+            let (job, summary) = jobs.freeze(run, workspace, template).await?;
+            status.job = Some(summary);
+            Ok(job.pods)
+        }
+        (None, Stage::Apply) => Err(FreezeError::Changed("The status, which names no frozen job,".to_owned())),
+    }
+}
+
+/// Creates the pod of a stage. Its UID is taken from the answer to this creation alone: a pod that exists already is
+/// never the Run's, whatever it says of itself, because any user who may create pods can write the same.
 async fn create_pod(
     context: &Context,
     seen: &SeenRun,
     stage: Stage,
-    status: Box<RunStatus>,
+    mut status: Box<RunStatus>,
 ) -> Result<RunOutcome, Error> {
     let run = &seen.run;
-    let Some(workspace) = seen.workspace.as_deref() else {
-        return Ok(RunOutcome::PodBlocked(format!("Workspace `{}` is gone.", run.spec.workspace)));
+    let blocked = |reason: &'static str, message: String, status: &RunStatus| {
+        Ok(RunOutcome::PodBlocked { reason, message, job: status.job.clone().map(Box::new) })
     };
-    let desired = match pod::build(run, workspace, stage, &context.platform) {
+    let Some(workspace) = seen.workspace.as_deref() else {
+        return blocked(reason::POD_FAILED, format!("Workspace `{}` is gone.", run.spec.workspace), &status);
+    };
+    let template = match template(context, run, workspace, stage, &mut status).await {
+        Ok(template) => template,
+        Err(error) => {
+            let (reason, message) = why_not_frozen(error)?;
+            return Ok(RunOutcome::PodRejected { reason, message, status });
+        }
+    };
+    let desired = match pod::build(run, &template, stage, &context.platform) {
         Ok(pod) => pod,
         Err(error) => {
             let message = format!("No pod can be made: {error}.");
             return Ok(RunOutcome::PodRejected { reason: reason::INVALID_SPEC, message, status });
         }
     };
-    let created = |pod: &Pod| RunOutcome::PodCreated {
-        name: pod.name_any(),
-        uid: pod.uid().unwrap_or_default(),
-        status: status.clone(),
-    };
     let api = context.api::<Pod>(run.namespace());
     match api.create(&PostParams::default(), &desired).await {
         Ok(pod) => {
             context.created.remember(&pod);
-            Ok(created(&pod))
+            Ok(RunOutcome::PodCreated { name: pod.name_any(), uid: pod.uid().unwrap_or_default(), status })
         }
-        // The pod may be this Run's, from an attempt whose answer was lost.
         Err(error) if code(&error) == Some(409) => {
             let name = desired.name_any();
             let found = api.get_opt(&name).await.map_err(Error::api("cannot read the pod of a run"))?;
-            Ok(match found {
-                Some(pod) if pod::is_of(&pod, run) => created(&pod),
-                _ => RunOutcome::PodBlocked(format!(
-                    "There is another pod `{name}`; the run goes on when it is gone. Delete it if nobody needs it."
-                )),
-            })
+            match found {
+                Some(pod) if pod::is_of(&pod, run) => {
+                    delete_foreign(&api, run, &pod).await?;
+                    let message = format!(
+                        "Pod `{name}` names this run as its owner, but it is not the one that the operator made: it gets no job and is deleted; the run goes on when it is gone."
+                    );
+                    blocked(reason::FOREIGN_POD, message, &status)
+                }
+                _ => {
+                    let message = format!(
+                        "There is another pod `{name}`; the run goes on when it is gone. Delete it if nobody needs it."
+                    );
+                    blocked(reason::POD_FAILED, message, &status)
+                }
+            }
         }
         Err(kube::Error::Api(refusal)) if matches!(refusal.code, 400 | 422) => {
             let message = format!("The API refused the pod: {}", refusal.message);
             Ok(RunOutcome::PodRejected { reason: reason::POD_FAILED, message, status })
         }
         Err(kube::Error::Api(refusal)) if refusal.code == 403 => {
-            Ok(RunOutcome::PodBlocked(format!("The API does not allow the pod: {}", refusal.message)))
+            blocked(reason::POD_FAILED, format!("The API does not allow the pod: {}", refusal.message), &status)
         }
         Err(error) => Err(Error::api("cannot create the pod of a run")(error)),
     }
+}
+
+/// Deletes a pod that has the name of the Run's pod, once the Run's status says so. It may be one that an earlier operator
+/// made and whose UID it could not write any more; after that write it never can.
+async fn delete_foreign(api: &Api<Pod>, run: &Run, pod: &Pod) -> Result<(), Error> {
+    if !run::reports_foreign_pod(run) {
+        return Ok(());
+    }
+    // Its runner, if it has one, never got a job, so there is nothing to wait for.
+    let params = DeleteParams::default().grace_period(0);
+    let failed = Error::api("cannot delete a pod that is not the run's");
+    delete(api, &pod.name_any(), pod.uid().unwrap_or_default(), params).await.map_err(failed)
 }
 
 /// Deletes exactly the object of this UID. One that is gone, or whose name another object has, counts as deleted.

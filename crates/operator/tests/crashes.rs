@@ -3,7 +3,7 @@
 
 mod cluster;
 
-use cluster::{Operator, World, apply, dies_after, digest, ends, plans};
+use cluster::{Operator, World, apply, dies_after, digest, ends, plans, waits_for};
 use knoll_api::{
     Approval, Workspace,
     run::{Run, RunApproval, RunPhase, RunSpec},
@@ -22,8 +22,8 @@ async fn play(world: &World, approval: RunApproval) {
         let started = |run: &Run| run.status.as_ref().is_some_and(|status| status.pod_uid.is_some());
         let run = world.run_until("one", "started", started).await;
         if has_pod("one")(&run) {
-            world.report("one", &plans(digest('a'))).await;
-            let yes = cluster::approval("yes", "one", digest('a'));
+            let planned = world.report("one", &plans(digest('a'))).await;
+            let yes = cluster::approval("yes", "one", waits_for(&planned));
             let _ = world.api::<Approval>().create(&PostParams::default(), &yes).await;
         }
         world.run_until("one", "went on", |run| ended(run) || has_pod("one-apply")(run)).await;
@@ -65,6 +65,9 @@ async fn check(approval: RunApproval, writes: usize, pods: usize) {
         let second = world.operator();
         tokio::join!(play(&world, approval), done(&world));
         assert_eq!(world.pods().await.len(), pods, "killed after write {last}");
+        let run: Run = world.api().get("one").await.unwrap();
+        let has_job = run.status.is_some_and(|status| status.job.is_some());
+        assert_eq!(has_job, approval == RunApproval::Manual, "killed after write {last}");
         second.stop().await;
     }
 }
@@ -76,5 +79,5 @@ async fn an_operator_killed_after_any_write_of_a_run_is_followed_to_the_same_end
 
 #[tokio::test]
 async fn an_operator_killed_after_any_write_of_a_reviewed_run_is_followed_to_the_same_end() {
-    check(RunApproval::Manual, 6, 2).await;
+    check(RunApproval::Manual, 7, 2).await;
 }

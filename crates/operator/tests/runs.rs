@@ -3,7 +3,7 @@
 
 mod cluster;
 
-use cluster::{World, apply, approval, digest, ends, plans};
+use cluster::{World, apply, approval, digest, ends, plans, waits_for};
 use k8s_openapi::api::{
     core::v1::{Pod, Secret},
     events::v1::Event,
@@ -172,7 +172,7 @@ async fn exactly_the_approved_plan_gets_a_second_pod() {
     world.run("one", RunSpec { approval: RunApproval::Manual, ..apply("net") }).await;
     world.phase("one", RunPhase::Starting).await;
     world.report("one", &plans(digest('a'))).await;
-    world.phase("one", RunPhase::Review).await;
+    let reviewed = waits_for(&world.phase("one", RunPhase::Review).await);
 
     let approvals: Api<Approval> = world.api();
     let phase = |wanted: ApprovalPhase| {
@@ -185,7 +185,7 @@ async fn exactly_the_approved_plan_gets_a_second_pod() {
     tokio::time::timeout(cluster::DEADLINE, told).await.unwrap().unwrap();
     assert_eq!(world.pods().await.len(), 1);
 
-    approvals.create(&PostParams::default(), &approval("right", "one", digest('a'))).await.unwrap();
+    approvals.create(&PostParams::default(), &approval("right", "one", reviewed)).await.unwrap();
     let applied = |run: &Run| run.status.as_ref().is_some_and(|s| s.pod_name.as_deref() == Some("one-apply"));
     world.run_until("one", "applied", applied).await;
     let told = await_condition(approvals, "right", phase(ApprovalPhase::Effective));

@@ -36,7 +36,8 @@ impl Journals {
             (label::CONTENT.to_owned(), content::JOURNAL.to_owned()),
             (label::MANAGED_BY.to_owned(), label::MANAGED_BY_KNOLL.to_owned()),
         ]);
-        let owned = Owned { name: names::journal_secret(&name, attempt), type_: secret_type::JOURNAL, labels, owner };
+        let (secret, type_) = (names::journal_secret(&name, attempt), secret_type::JOURNAL);
+        let owned = Owned { name: secret, type_, labels, owner, immutable: false };
         let bytes = serde_json::to_vec(journal).map_err(BlobError::from)?;
         let sealer = self.storage.sealer(ContentKind::Journal, &namespace, &name);
         owned.put(&self.storage, &namespace, &sealer, &bytes).await?;

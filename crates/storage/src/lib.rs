@@ -3,7 +3,7 @@
 //! | content | lies in | belongs to |
 //! |---|---|---|
 //! | [`States`] | Secrets: a head with the current version and the history | the Workspace |
-//! | [`Plans`], [`Uploads`] | Secrets | the Run |
+//! | [`Plans`], [`FrozenJobs`], [`Uploads`] | Secrets | the Run |
 //! | [`Journals`] | Secrets | the Atom |
 //! | [`StoredVariables`] | a Secret a revision | the Stack |
 //! | [`Logs`] | ConfigMaps, so that reading them needs no right to read Secrets | the Run |
@@ -18,6 +18,7 @@
 mod blob;
 mod bundles;
 mod error;
+mod frozen_jobs;
 mod journals;
 mod logs;
 mod messages;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 pub use blob::BlobError;
 pub use bundles::{BundleError, Bundles};
 pub use error::Error;
+pub use frozen_jobs::{FreezeError, FrozenJobs};
 pub use journals::Journals;
 pub use knoll_bundle::Bundle;
 pub use knoll_fetch::{Addresses, IpNet, Settings as FetchSettings, parse_range};
@@ -90,6 +92,11 @@ impl Storage {
     #[must_use]
     pub fn plans(&self) -> Plans {
         Plans::new(self.clone())
+    }
+
+    #[must_use]
+    pub fn frozen_jobs(&self) -> FrozenJobs {
+        FrozenJobs::new(self.clone())
     }
 
     #[must_use]

@@ -27,6 +27,8 @@ pub(crate) struct Owned {
     pub type_: &'static str,
     pub labels: BTreeMap<String, String>,
     pub owner: OwnerReference,
+    /// Whether the head never changes. Parts never do.
+    pub immutable: bool,
 }
 
 impl Owned {
@@ -56,6 +58,7 @@ impl Owned {
         }
         data.insert(PARTS.to_owned(), ByteString(names.join("\n").into_bytes()));
         let mut head = self.secret(&self.name, &digest, data);
+        head.immutable = self.immutable.then_some(true);
         match api.create(&PostParams::default(), &head).await {
             Ok(_) => Ok(digest),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {

@@ -73,6 +73,6 @@ async fn put(storage: &Storage, run: &Run, kind: ContentKind, secret: String, by
     let owner = run.owner_ref(&()).ok_or_else(|| Error::Internal("the Run has no UID".to_owned()))?;
     let label = if kind == ContentKind::Upload { content::UPLOAD } else { content::PLAN };
     let labels = run_labels(label, &name, &run.spec.workspace);
-    let owned = Owned { name: secret, type_: secret_type::CONTENT, labels, owner };
+    let owned = Owned { name: secret, type_: secret_type::CONTENT, labels, owner, immutable: false };
     owned.put(storage, &namespace, &storage.sealer(kind, &namespace, &name), bytes).await
 }

@@ -15,6 +15,8 @@ pub enum ContentKind {
     State,
     /// The plan of a Run.
     Plan,
+    /// The frozen job of a Run.
+    Job,
     /// A state that a client has handed in for a Run.
     Upload,
     /// The log of a Run.

@@ -7,14 +7,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, EnvVar, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knoll_api::hooks::Hook;
 use knoll_api::names;
 use knoll_api::pod::PodSettings;
-use knoll_api::run::Run;
+use knoll_api::run::{Run, RunApproval, RunSpec, RunStatus, StepName};
 use knoll_api::variables::{
     KeyRef, KeysRef, StackOutputsRef, ValueFrom, Variable, VariableCategory, Variables, VariablesFrom,
 };
-use knoll_api::wire::JobVariable;
-use knoll_api::workspace::Workspace;
+use knoll_api::wire::{JobHook, JobVariable, Stage};
+use knoll_api::workspace::{StateKind, Workspace};
+use knoll_core::frozen::JobInputs;
+use knoll_core::steps;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 use serde::{Deserialize, Serialize};
@@ -234,11 +237,72 @@ impl<'a> Lookup<'a> {
         }
     }
 
+    /// What the runner of a run is given from its Workspace, from ConfigMaps and from Secrets, as those are now.
+    ///
+    /// # Errors
+    /// When something that is referred to is not there.
+    pub async fn inputs(&mut self, run: &Run, workspace: &Workspace) -> Result<JobInputs, VariablesError> {
+        let Resolved { variables, files, sensitive_files } = self.resolve(run, workspace).await?;
+        let (hooks, mut masked) = self.hooks(&run.spec).await?;
+        if let Some(settings) = &workspace.spec.pod {
+            masked.extend(self.secrets_of(settings).await?);
+        }
+        let limits = steps::timeouts(&run.spec, Some(workspace));
+        let timeouts = StepName::ALL
+            .into_iter()
+            .filter_map(|step| Some((step, limits.of_step(step)?.get().as_secs().max(1))))
+            .collect();
+        Ok(JobInputs {
+            tool: workspace.spec.tool,
+            version: workspace.spec.version.clone(),
+            managed_state: workspace.spec.state == StateKind::Managed,
+            variables,
+            variable_files: files,
+            sensitive_files: sensitive_files.into_iter().collect(),
+            masked,
+            hooks,
+            timeouts,
+        })
+    }
+
+    /// The hooks of the run's steps with their scripts, and what their environment has from Secrets.
+    async fn hooks(&mut self, spec: &RunSpec) -> Result<(Vec<JobHook>, Vec<String>), VariablesError> {
+        // All steps that the run may have, whatever approval comes to hold.
+        let any = RunStatus { approval: Some(RunApproval::Auto), ..RunStatus::default() };
+        let of = steps::of_stage(spec, &any, Stage::Whole);
+        let (mut hooks, mut masked) = (Vec::new(), Vec::new());
+        for hook in spec.hooks.iter().filter(|hook| of.contains(&hook.step.into())) {
+            let Hook { name, step, script, config_map, timeout, on_failure, .. } = hook.clone();
+            let what = format!("the hook `{name}`");
+            let script = match (script, config_map) {
+                (Some(script), _) => script,
+                (None, Some(key)) => self.config_map_key(&key, &what).await?,
+                (None, None) => return Err(VariablesError::Nothing(what)),
+            };
+            let mut env = BTreeMap::new();
+            for variable in &hook.env {
+                let (value, secret) = self.env(variable, &what).await?;
+                masked.extend(secret.then(|| value.clone()));
+                env.insert(variable.name.clone(), value);
+            }
+            hooks.push(JobHook {
+                container: knoll_core::pod::hook_container(hook),
+                name,
+                step: step.into(),
+                script,
+                env,
+                timeout_seconds: timeout.map(|timeout| timeout.get().as_secs().max(1)),
+                on_failure,
+            });
+        }
+        Ok((hooks, masked))
+    }
+
     /// The value of a hook's environment variable, with whether it came from a Secret.
     ///
     /// # Errors
     /// When it is not there.
-    pub async fn env(&mut self, env: &EnvVar, what: &str) -> Result<(String, bool), VariablesError> {
+    async fn env(&mut self, env: &EnvVar, what: &str) -> Result<(String, bool), VariablesError> {
         if let Some(value) = &env.value {
             return Ok((value.clone(), false));
         }
@@ -259,10 +323,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// The values that a pod has in its environment from Secrets. What is not there is none: the pod has started without.
-    ///
-    /// # Errors
-    /// When the API fails.
-    pub async fn secrets_of(&mut self, settings: &PodSettings) -> Result<Vec<String>, VariablesError> {
+    async fn secrets_of(&mut self, settings: &PodSettings) -> Result<Vec<String>, VariablesError> {
         let keys = settings.env.iter().filter_map(|env| env.value_from.as_ref()?.secret_key_ref.as_ref());
         let mut found = Vec::new();
         for key in keys {
@@ -284,11 +345,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// One key of a ConfigMap.
-    ///
-    /// # Errors
-    /// When it is not there.
-    pub async fn config_map_key(&mut self, key: &KeyRef, what: &str) -> Result<String, VariablesError> {
+    async fn config_map_key(&mut self, key: &KeyRef, what: &str) -> Result<String, VariablesError> {
         self.key(Kind::ConfigMap, key, what).await
     }
 

@@ -9,7 +9,7 @@ use knoll_api::run::{Run, RunPhase};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Resource, ResourceExt};
 
-use super::{diff, list, plan_text};
+use super::{covers, diff, list, plan_text};
 use crate::connect::{Connection, Explain};
 use crate::run::follow;
 use crate::workspace::Session;
@@ -106,6 +106,7 @@ async fn show(session: &Session, run: &Run) -> Result<()> {
     if let Some(plan) = &status.plan {
         text += &diff::changes(plan, style::stdout_is_coloured());
     }
+    text += &covers::text(&status);
     output::print(&text)
 }
 

@@ -1,6 +1,7 @@
 //! Commands on existing runs: list, show, cancel, approve, discard, watch.
 
 pub mod cancel;
+mod covers;
 pub mod decide;
 mod diff;
 pub mod list;

@@ -48,6 +48,7 @@ pub fn settled(home: &Home, text: &str) -> String {
         // On a machine without terraform, `cargo xtask test` uses OpenTofu under that name.
         (r"OpenTofu( v[\d.]+| used| will| has| planned| could| can)".into(), "Terraform${1}"),
         (r"Terraform v[\d.]+".into(), "Terraform VERSION"),
+        (r"(?m)^( *Image: +)\S.*$".into(), "${1}IMAGE"),
         (r"(resourceVersion: )\S+".into(), "${1}N"),
         (r"(uid: )\S+".into(), "${1}UID"),
         (r"/tmp/net-\w{6}\.yaml".into(), "/tmp/net-xxxxxx.yaml"),

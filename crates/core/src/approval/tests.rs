@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use knoll_api::{
     approval::ApprovalSpec,
-    run::{Operation, RunStatus},
+    run::{Operation, PlanSummary},
 };
 
 use super::*;
@@ -156,14 +156,44 @@ fn an_approval_that_does_not_count_says_why() {
 
 #[test]
 fn two_commands_have_two_digests() {
-    let digest = |args: &[&str], bundle| {
+    let digest = |args: &[&str], bundle: Option<&str>| {
         let args = args.iter().map(ToString::to_string).collect();
+        let status = RunStatus { bundle: bundle.map(str::to_owned), ..RunStatus::default() };
         let operation = Operation::Command;
-        command_digest(&RunSpec { operation, command: Some("sh".into()), args, ..RunSpec::default() }, bundle)
+        command_digest(&RunSpec { operation, command: Some("sh".into()), args, ..RunSpec::default() }, &status)
     };
     let all = [digest(&["a", "b"], None), digest(&["ab"], None), digest(&["a"], Some("b")), digest(&["a b"], None)];
     for (index, one) in all.iter().enumerate() {
         assert!(one.starts_with("sha256:") && one.len() == 71);
         assert!(all[index + 1..].iter().all(|other| other != one));
     }
+}
+
+/// An Approval is one of the plan, of the files it was made from, and of everything that its pods are made of.
+#[test]
+fn the_digest_of_a_review_covers_plan_files_job_and_images() {
+    let status = |plan: &str, bundle: &str, job: &str, image: &str| {
+        let image_digests = [("runner".to_owned(), image.to_owned())].into();
+        RunStatus {
+            plan: Some(PlanSummary { digest: Some(plan.to_owned()), ..PlanSummary::default() }),
+            bundle: Some(bundle.to_owned()),
+            job: Some(FrozenJobSummary { digest: job.to_owned(), image_digests, ..FrozenJobSummary::default() }),
+            ..RunStatus::default()
+        }
+    };
+    let known = status("p", "b", "j", "i");
+    let all = [
+        known.clone(),
+        status("p2", "b", "j", "i"),
+        status("p", "b2", "j", "i"),
+        status("p", "b", "j2", "i"),
+        status("p", "b", "j", "i2"),
+    ];
+    let digests: std::collections::BTreeSet<_> = all.iter().map(|status| plan_digest(status).unwrap()).collect();
+    assert_eq!(digests.len(), all.len());
+    assert_eq!(plan_digest(&RunStatus { job: None, ..known.clone() }), None);
+    assert_eq!(plan_digest(&RunStatus { bundle: None, ..known.clone() }), None);
+    assert_eq!(plan_digest(&RunStatus { plan: None, ..known.clone() }), None);
+    let command = RunSpec { command: Some("sh".into()), ..RunSpec::default() };
+    assert_ne!(command_digest(&command, &known), command_digest(&command, &status("p", "b", "j2", "i")));
 }

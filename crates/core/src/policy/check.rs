@@ -42,9 +42,9 @@ impl Effective {
                     note("images", message);
                 }
             }
-            let account = spec.pod.as_ref().and_then(|pod| pod.service_account_name.as_ref());
-            if let (Some(account), Some(allowed)) = (account, &rule.allow.service_accounts)
-                && !allowed.contains(account)
+            let accounts = spec.pod.iter().flat_map(|pod| [pod.plan_account(), pod.apply_account()]).flatten();
+            if let Some(allowed) = &rule.allow.service_accounts
+                && let Some(account) = accounts.into_iter().find(|account| !allowed.iter().any(|it| it == account))
             {
                 let allowed = quoted(allowed.iter().map(String::as_str));
                 note("serviceAccounts", format!("service account `{account}`; allowed are {allowed}."));

@@ -261,6 +261,10 @@ fn a_workspace_has_what_the_policy_allows() {
     let accounts = json!({"serviceAccounts": ["terraform"]});
     check_workspace(accounts.clone(), json!({}), &[]);
     check_workspace(accounts.clone(), json!({"pod": {"serviceAccountName": "terraform"}}), &[]);
+    for stage in ["plan", "apply"] {
+        let pod = json!({"pod": {"serviceAccountName": "terraform", stage: {"serviceAccountName": "admin"}}});
+        check_workspace(accounts.clone(), pod, &["spec.allow.serviceAccounts"]);
+    }
     check_workspace(accounts, json!({"pod": {"serviceAccountName": "admin"}}), &["spec.allow.serviceAccounts"]);
 
     let tools = json!({"tools": [{"name": "terraform", "versions": ["1.11.*", "1.9.8"]}]});

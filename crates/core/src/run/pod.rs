@@ -1,6 +1,6 @@
 //! The pod of a Run: the same on every cluster.
 //!
-//! Its name follows from the run's, so a second attempt to create it finds the first one's pod.
+//! Its name follows from the run's, so a run never has two pods of one stage.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,12 @@ use knoll_api::{
     pod::{PodSettings, PodSettingsError},
     run::Run,
     wire,
-    workspace::{Tool, Workspace, WorkspaceSpec},
+    workspace::{Tool, WorkspaceSpec},
 };
 use kube::{Resource, ResourceExt};
 
-use crate::steps::Stage;
+use super::frozen::PodTemplate;
+use crate::steps::{self, Stage};
 
 /// How long terraform has to stop, and its state to be saved, once a pod is told to end.
 pub const GRACE_SECONDS: i64 = 300;
@@ -137,24 +138,27 @@ pub fn is_of(pod: &Pod, run: &Run) -> bool {
 ///
 /// # Errors
 /// When what the user asked for cannot be written as a pod.
-pub fn build(run: &Run, workspace: &Workspace, stage: Stage, platform: &Platform) -> Result<Pod, Error> {
+pub fn build(run: &Run, template: &PodTemplate, stage: Stage, platform: &Platform) -> Result<Pod, Error> {
     let run_name = run.name_any();
     if run_name.len() > LABEL_MAX {
         return Err(Error::NameTooLong(run_name));
     }
-    let settings = workspace.spec.pod.clone().unwrap_or_default();
+    let settings = template.settings.clone();
+    let service_account_name = steps::account(&settings, &run.spec, stage).map(str::to_owned);
     let volumes = volumes(&settings, platform)?;
     let affinity = settings.affinity()?;
     let security_context = settings.security_context()?;
-    let containers = containers(run, &workspace.spec, &settings, platform)?;
+    let containers = containers(run, template, platform)?;
     let metadata = metadata(run, stage, &settings);
     let PodSettings {
-        service_account_name,
         node_selector,
         tolerations,
         image_pull_secrets,
         priority_class_name,
-        // Written into the containers, the volumes or the metadata.
+        // Written into the account, the containers, the volumes or the metadata.
+        service_account_name: _,
+        plan: _,
+        apply: _,
         resources: _,
         affinity: _,
         env: _,
@@ -251,12 +255,9 @@ fn install(settings: &PodSettings, platform: &Platform) -> Result<Option<Contain
 }
 
 /// What brings the runner, the runner, and one container for each hook that has an image of its own.
-fn containers(
-    run: &Run,
-    workspace: &WorkspaceSpec,
-    settings: &PodSettings,
-    platform: &Platform,
-) -> Result<Vec<Container>, PodSettingsError> {
+fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<Vec<Container>, PodSettingsError> {
+    let PodTemplate { image, settings, pinned } = template;
+    let image_of = |container: &str, written: &str| pinned.get(container).map_or(written, String::as_str).to_owned();
     let mut mounts = vec![
         mount(names::pod::VOLUME, names::pod::VOLUME_PATH),
         VolumeMount { read_only: Some(true), ..mount(names::pod::TOKEN_VOLUME, names::pod::TOKEN_PATH) },
@@ -265,8 +266,8 @@ fn containers(
         mounts.push(mount(&volume.name, path));
     }
     if let Runner::Volume(_) = platform.runner {
-        let image = mount(names::pod::IMAGE_VOLUME, names::pod::IMAGE_PATH);
-        mounts.push(VolumeMount { read_only: Some(true), ..image });
+        let volume = mount(names::pod::IMAGE_VOLUME, names::pod::IMAGE_PATH);
+        mounts.push(VolumeMount { read_only: Some(true), ..volume });
     }
     mounts.extend(settings.volume_mounts.iter().cloned());
     // Ours come last: of two variables with one name, the last one counts.
@@ -276,7 +277,7 @@ fn containers(
 
     let runner = Container {
         name: names::pod::CONTAINER.to_owned(),
-        image: Some(image(workspace, platform)),
+        image: Some(image_of(names::pod::CONTAINER, image)),
         command: Some(command(platform.runner, names::pod::CONTAINER, &["runner"])),
         env: Some(env.clone()),
         env_from: env_from.clone(),
@@ -292,8 +293,8 @@ fn containers(
         let name = hook_container(hook)?;
         Some(Container {
             command: Some(command(platform.runner, &name, &["runner", "hook", &hook.name])),
+            image: hook.image.as_deref().map(|image| image_of(&name, image)),
             name,
-            image: hook.image.clone(),
             env: Some(env.iter().cloned().chain(hook.env.iter().cloned()).collect()),
             env_from: env_from.clone(),
             volume_mounts: Some(mounts.clone()),
@@ -321,6 +322,13 @@ fn command(runner: Runner, container: &str, args: &[&str]) -> Vec<String> {
         }
     };
     shell.into_iter().chain(script).chain(words(args.iter().copied())).collect()
+}
+
+/// What the pods of a Workspace's runs are built from, as the Workspace is now.
+#[must_use]
+pub fn template(workspace: &WorkspaceSpec, platform: &Platform) -> PodTemplate {
+    let settings = workspace.pod.clone().unwrap_or_default();
+    PodTemplate { image: image(workspace, platform), settings, pinned: BTreeMap::new() }
 }
 
 /// The image of the runner's container: what the Workspace names, or the tool's own in its version.

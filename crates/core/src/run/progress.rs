@@ -14,6 +14,7 @@ use knoll_api::{
 };
 
 use crate::{
+    approval,
     conditions::{ConditionWriter, Truth},
     status::{self, Cause},
     steps::{self, Stage},
@@ -34,7 +35,8 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
             status::set_step(&mut next, step.clone());
         }
     }
-    // A plan that somebody has decided on stays as it was when they did.
+    // A plan that somebody has decided on stays as it was when they did, and so do the images that it ran in.
+    let job_is_open = steps::stage(&run.spec, &next) == Stage::Plan;
     if let (Some(plan), true) = (&progress.plan, steps::stage(&run.spec, &next) != Stage::Apply) {
         next.plan = Some(plan.clone());
     }
@@ -47,7 +49,12 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
             let cause = under_way(&next);
             status::enter(&mut next, run, RunPhase::Running, &cause, now);
         }
-        Some(exit) => end(&mut next, run, exit, now),
+        Some(exit) => {
+            if let (Some(job), true) = (next.job.as_mut(), job_is_open) {
+                job.image_digests.clone_from(&progress.image_digests);
+            }
+            end(&mut next, run, exit, now);
+        }
     }
     next
 }
@@ -126,9 +133,16 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
 
 /// The plan is stored and waits for a person; a plan without a digest cannot be approved byte for byte.
 fn review(next: &mut RunStatus, run: &Run, now: Timestamp) {
-    debug_assert!(steps::is_reviewed(&run.spec, next));
-    let Some(digest) = next.plan.as_ref().and_then(|plan| plan.digest.clone()) else {
-        let message = "The runner ended without the digest of its plan, so there is nothing to approve; run it again.";
+    debug_assert!(steps::is_split(&run.spec, next));
+    let Some(digest) = approval::plan_digest(next) else {
+        let missing = match next {
+            RunStatus { job: None, .. } => "The job of the run was not frozen",
+            RunStatus { bundle: None, .. } => {
+                "The files that were planned with are not kept, as their source has changed"
+            }
+            _ => "The runner ended without the digest of its plan",
+        };
+        let message = format!("{missing}, so there is nothing to approve; run it again.");
         status::finish(next, run, RunPhase::Failed, &Cause::new(reason::RUNNER_LOST, message), now);
         return;
     };

@@ -33,8 +33,8 @@ pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timesta
         return ended(seen, status, RunPhase::Discarded, &cause, now);
     }
     let demands = seen.demands();
-    if is_harmless(run, &status, demands.as_ref()) {
-        let by = "the rule ManualOnDestroy".to_owned();
+    if let Some(rule) = rule_that_approves(run, &status, demands.as_ref()) {
+        let by = format!("the rule {rule}");
         let decision = ReviewDecision { approvals: Vec::new(), decision: Choice::Approve, by };
         return decided(seen, status, decision, now);
     }
@@ -110,7 +110,7 @@ fn decided(seen: &RunFacts<'_>, mut status: RunStatus, decision: ReviewDecision,
     if !approved {
         return ended(seen, status, RunPhase::Discarded, &cause, now);
     }
-    if steps::is_reviewed(&run.spec, &status) {
+    if steps::is_split(&run.spec, &status) {
         return create_pod(seen, status, Stage::Apply, now);
     }
     // A command was approved before it had its turn: now it queues as any other.
@@ -118,16 +118,26 @@ fn decided(seen: &RunFacts<'_>, mut status: RunStatus, decision: ReviewDecision,
     before_pod(seen, status, now)
 }
 
-/// Begins the review of a privileged command: of its words and of the bundle that the status names.
+/// Begins the review of a privileged command: of its words, and of the bundle and the frozen job that the status names.
 pub(super) fn begin_command(status: &mut RunStatus, run: &Run, now: Timestamp) {
-    let digest = approval::command_digest(&run.spec, status.bundle.as_deref());
+    let digest = approval::command_digest(&run.spec, status);
     progress::begin_review(status, run, digest, now);
 }
 
-/// Whether the run needs a decision only on what destroys, now as when it started, and its plan destroys nothing.
-fn is_harmless(run: &Run, status: &RunStatus, demands: Option<&Demands>) -> bool {
-    steps::approval(&run.spec, status) == RunApproval::ManualOnDestroy
-        && demands.is_some_and(|demands| demands.approval != RunApproval::Manual)
-        && steps::is_reviewed(&run.spec, status)
-        && status.plan.as_ref().is_some_and(|plan| plan.destroy == 0)
+/// The rule by which the plan is applied without a person's decision, now as when the run started, if there is one.
+fn rule_that_approves(run: &Run, status: &RunStatus, demands: Option<&Demands>) -> Option<&'static str> {
+    if !steps::is_split(&run.spec, status) {
+        return None;
+    }
+    let approvals = [steps::approval(&run.spec, status), demands?.approval];
+    let destroys_nothing = status.plan.as_ref().is_some_and(|plan| plan.destroy == 0);
+    if approvals == [RunApproval::Auto; 2] {
+        Some("Auto")
+    } else if destroys_nothing
+        && approvals.iter().all(|it| matches!(it, RunApproval::Auto | RunApproval::ManualOnDestroy))
+    {
+        Some("ManualOnDestroy")
+    } else {
+        None
+    }
 }

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use knoll_api::{
     hooks::Hook,
-    run::{Operation, RunApproval, RunSpec, RunStatus, StepName, Timeouts},
+    pod::PodSettings,
+    run::{FrozenJobSummary, Operation, RunApproval, RunSpec, RunStatus, StepName, Timeouts},
     workspace::Workspace,
 };
+
+use crate::queue::{self, Lane};
 
 pub use knoll_api::wire::Stage;
 
@@ -16,17 +19,45 @@ pub fn approval(spec: &RunSpec, status: &RunStatus) -> RunApproval {
     status.approval.unwrap_or(spec.approval)
 }
 
-/// Whether a review parts the run in two pods.
+/// Whether the plan of the run is reviewed before it is applied.
 #[must_use]
 pub fn is_reviewed(spec: &RunSpec, status: &RunStatus) -> bool {
-    let plans_and_applies = matches!(spec.operation, Operation::Apply | Operation::Destroy | Operation::Refresh);
-    plans_and_applies && matches!(approval(spec, status), RunApproval::Manual | RunApproval::ManualOnDestroy)
+    plans_and_applies(spec) && matches!(approval(spec, status), RunApproval::Manual | RunApproval::ManualOnDestroy)
+}
+
+/// Whether one pod plans and another one applies: because of a review, or because they have different service accounts.
+#[must_use]
+pub fn is_split(spec: &RunSpec, status: &RunStatus) -> bool {
+    let differ = |job: &FrozenJobSummary| job.plan_service_account != job.apply_service_account;
+    is_reviewed(spec, status) || (plans_and_applies(spec) && status.job.as_ref().is_some_and(differ))
+}
+
+/// Whether the run would plan and apply with different service accounts of these settings.
+#[must_use]
+pub fn has_two_accounts(spec: &RunSpec, settings: &PodSettings) -> bool {
+    plans_and_applies(spec) && settings.plan_account() != settings.apply_account()
+}
+
+/// The service account of a pod of this stage, if the user named one. A command that cannot change the state has the
+/// one of the plan.
+#[must_use]
+pub fn account<'a>(settings: &'a PodSettings, spec: &RunSpec, stage: Stage) -> Option<&'a str> {
+    match stage {
+        Stage::Plan => settings.plan_account(),
+        Stage::Apply => settings.apply_account(),
+        Stage::Whole if queue::lane(spec) == Lane::AtOnce => settings.plan_account(),
+        Stage::Whole => settings.apply_account(),
+    }
+}
+
+fn plans_and_applies(spec: &RunSpec) -> bool {
+    matches!(spec.operation, Operation::Apply | Operation::Destroy | Operation::Refresh)
 }
 
 /// The stage of the run's current pod, or of the one to be created next.
 #[must_use]
 pub fn stage(spec: &RunSpec, status: &RunStatus) -> Stage {
-    match (is_reviewed(spec, status), &status.decision) {
+    match (is_split(spec, status), &status.decision) {
         (false, _) => Stage::Whole,
         (true, None) => Stage::Plan,
         (true, Some(_)) => Stage::Apply,

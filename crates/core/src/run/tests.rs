@@ -10,6 +10,7 @@ use k8s_openapi::{
 };
 use knoll_api::{
     approval::{ApprovalSpec, Decision as Choice},
+    pod::{PodSettings, StageSettings},
     run::{Operation, PlanSummary, RunApproval, StepName, StepState, StepStatus, Timeouts},
     wire::{EndReason, Exit, Progress},
     workspace::{WorkspaceSpec, WorkspaceStatus},
@@ -135,8 +136,12 @@ impl World {
                 // The run comes back changed.
                 return self.step(second);
             }
-            Next::Act(RunAction::CreatePod(stage, status)) => {
+            Next::Act(RunAction::CreatePod(stage, mut status)) => {
                 self.pods_made += 1;
+                if stage == Stage::Plan {
+                    let settings = self.workspace.as_ref().unwrap().spec.pod.clone().unwrap_or_default();
+                    status.job.get_or_insert(frozen(&settings));
+                }
                 let (name, uid) = (crate::pod::name("r", stage), format!("pod-{}", self.pods_made));
                 let mut pod = Pod::default();
                 pod.metadata.name = Some(name.clone());
@@ -149,7 +154,10 @@ impl World {
                 self.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(second + 300)));
                 RunOutcome::PodDeleted(status)
             }
-            Next::Act(RunAction::StoreSource(_)) => RunOutcome::SourceStored(Some("sha256:files".to_owned())),
+            Next::Act(RunAction::FreezeCommand(source)) => RunOutcome::CommandFrozen {
+                bundle: source.map(|_| "sha256:files".to_owned()),
+                job: Box::new(frozen(&PodSettings::default())),
+            },
             Next::Act(RunAction::DeleteRun) => RunOutcome::RunDeleted,
         };
         self.settle(outcome, second);
@@ -200,6 +208,22 @@ impl World {
     }
 }
 
+fn frozen(settings: &PodSettings) -> FrozenJobSummary {
+    FrozenJobSummary {
+        digest: "sha256:job".to_owned(),
+        plan_service_account: settings.plan_account().map(str::to_owned),
+        apply_service_account: settings.apply_account().map(str::to_owned),
+        ..FrozenJobSummary::default()
+    }
+}
+
+/// The digest that an Approval of this plan names.
+fn reviewed(plan: &str) -> String {
+    let Progress { plan, bundle, .. } = plans(plan, true);
+    let (job, bundle) = (Some(frozen(&PodSettings::default())), bundle.map(String::from));
+    crate::approval::plan_digest(&RunStatus { plan, bundle, job, ..RunStatus::default() }).unwrap()
+}
+
 /// The action of a decision.
 fn action(decision: &RunDecision) -> Option<&RunAction> {
     match &decision.next {
@@ -229,7 +253,7 @@ fn ends(code: i32) -> Progress {
 
 fn plans(digest: &str, changes: bool) -> Progress {
     let plan = PlanSummary { digest: Some(digest.to_owned()), add: 1, changes, ..PlanSummary::default() };
-    Progress { plan: Some(plan), ..ends(0) }
+    Progress { plan: Some(plan), bundle: Some(knoll_api::Digest::of("files")), ..ends(0) }
 }
 
 #[test]
@@ -469,14 +493,14 @@ fn only_the_exact_digest_is_applied() {
     world.expect(RunPhase::Review, reason::WAITING_FOR_APPROVAL);
     assert!(conditions::holds(&world.status().conditions, condition::ACTIVE), "it keeps its place");
 
-    world.approve("other", "sha256:b", Choice::Approve);
+    world.approve("other", &reviewed("sha256:b"), Choice::Approve);
     assert_eq!(action(&world.step(3)), None);
     assert_eq!(
         conditions::find(&world.status().conditions, condition::APPROVED).unwrap().reason,
         reason::DIGEST_MISMATCH
     );
 
-    world.approve("right", "sha256:a", Choice::Approve);
+    world.approve("right", &reviewed("sha256:a"), Choice::Approve);
     assert_eq!(creates(&world.step(4)), Some(Stage::Apply));
     world.expect(RunPhase::Running, reason::POD_CREATED);
     assert_eq!(world.status().pod_name.as_deref(), Some("r-apply"));
@@ -491,8 +515,8 @@ fn a_discarded_plan_is_not_applied_and_an_empty_one_needs_nobody() {
     let mut world = World::apply(RunApproval::Manual);
     world.step(1);
     world.report(2, &plans("sha256:a", true));
-    world.approve("no", "sha256:a", Choice::Discard);
-    world.approve("yes", "sha256:a", Choice::Approve);
+    world.approve("no", &reviewed("sha256:a"), Choice::Discard);
+    world.approve("yes", &reviewed("sha256:a"), Choice::Approve);
     world.step(3);
     world.expect(RunPhase::Discarded, reason::DISCARDED);
 
@@ -535,14 +559,14 @@ fn the_files_of_a_privileged_command_are_stored_before_it_is_reviewed() {
     let mut world = World::new(spec);
     world.workspace.as_mut().unwrap().spec.privileged_commands = vec!["state rm".to_owned()];
     let mut refused = world.clone();
-    assert_eq!(action(&world.step(1)), Some(&RunAction::StoreSource(Box::new(source))));
+    assert_eq!(action(&world.step(1)), Some(&RunAction::FreezeCommand(Some(Box::new(source)))));
     world.expect(RunPhase::Review, reason::WAITING_FOR_APPROVAL);
     assert_eq!(world.status().bundle.as_deref(), Some("sha256:files"));
-    let digest = crate::approval::command_digest(&world.run.spec, Some("sha256:files"));
+    let digest = crate::approval::command_digest(&world.run.spec, world.status());
     assert_eq!(world.status().review_digest.as_ref(), Some(&digest));
     assert_eq!(action(&world.step(2)), None, "the files are stored once");
 
-    refused.settle(RunOutcome::SourceUnusable("no".to_owned()), 2);
+    refused.settle(RunOutcome::CommandRejected { reason: reason::SOURCE_FAILED, message: "no".to_owned() }, 2);
     refused.expect(RunPhase::Failed, reason::SOURCE_FAILED);
 }
 
@@ -556,8 +580,14 @@ fn a_pod_that_cannot_be_created_is_told_from_one_that_cannot_be_created_yet() {
     world.expect(RunPhase::Pending, reason::POD_FAILED);
     world.leftover = None;
     let decided = Box::new(world.status().clone());
-    world.settle(RunOutcome::PodBlocked("quota".to_owned()), 7);
+    let blocked = |reason, job| RunOutcome::PodBlocked { reason, message: "quota".to_owned(), job };
+    world.settle(blocked(reason::POD_FAILED, None), 7);
     world.expect(RunPhase::Pending, reason::POD_FAILED);
+    assert!(!reports_foreign_pod(&world.run));
+    world.settle(blocked(reason::FOREIGN_POD, Some(Box::new(frozen(&PodSettings::default())))), 7);
+    world.expect(RunPhase::Pending, reason::FOREIGN_POD);
+    assert!(reports_foreign_pod(&world.run));
+    assert_eq!(world.status().job.as_ref().unwrap().digest, "sha256:job", "it is frozen once");
     let rejected = RunOutcome::PodRejected { reason: reason::INVALID_SPEC, message: "no".to_owned(), status: decided };
     world.settle(rejected, 8);
     world.expect(RunPhase::Failed, reason::INVALID_SPEC);
@@ -662,7 +692,7 @@ proptest! {
                 Happens::Approved(right) => {
                     approved |= right;
                     let name = format!("approval-{second}");
-                    world.approve(&name, if right { "sha256:a" } else { "sha256:b" }, Choice::Approve);
+                    world.approve(&name, &reviewed(if right { "sha256:a" } else { "sha256:b" }), Choice::Approve);
                 }
             }
             let after = world.run.status.clone().unwrap_or_default();
@@ -688,4 +718,63 @@ fn may_follow(from: RunPhase, to: RunPhase) -> bool {
             Review => matches!(to, Pending | Queued | Starting | Running | Discarded | Cancelled),
             Succeeded | Failed | Cancelled | Discarded => false,
         }
+}
+
+/// A Workspace whose plans have another account than its applies.
+fn two_accounts(approval: RunApproval) -> World {
+    let mut world = World::apply(approval);
+    let plan = Some(StageSettings { service_account_name: Some("reader".to_owned()) });
+    world.workspace.as_mut().unwrap().spec.pod = Some(PodSettings { plan, ..PodSettings::default() });
+    world
+}
+
+#[test]
+fn with_two_accounts_a_run_plans_in_one_pod_and_applies_in_another() {
+    let mut world = two_accounts(RunApproval::Auto);
+    assert_eq!(creates(&world.step(1)), Some(Stage::Plan));
+    world.expect(RunPhase::Starting, reason::POD_CREATED);
+    // The Workspace of today does not matter any more.
+    world.workspace.as_mut().unwrap().spec.pod = None;
+    world.report(2, &plans("sha256:a", true));
+    assert_eq!(world.status().phase, RunPhase::Review);
+    assert_eq!(creates(&world.step(3)), Some(Stage::Apply), "nobody has to approve it");
+    world.expect(RunPhase::Running, reason::POD_CREATED);
+    assert_eq!(world.status().decision.as_ref().unwrap().by, "the rule Auto");
+    world.report(4, &ends(0));
+    world.expect(RunPhase::Succeeded, reason::SUCCEEDED);
+
+    let mut asked = two_accounts(RunApproval::Manual);
+    asked.step(1);
+    asked.report(2, &plans("sha256:a", true));
+    assert_eq!(action(&asked.step(3)), None, "with a review it waits all the same");
+    asked.expect(RunPhase::Review, reason::WAITING_FOR_APPROVAL);
+
+    let mut prompted = two_accounts(RunApproval::Prompt);
+    prompted.step(1);
+    prompted.expect(RunPhase::Failed, reason::INVALID_SPEC);
+}
+
+#[test]
+fn a_plan_whose_files_are_not_kept_is_not_reviewed() {
+    let mut world = World::apply(RunApproval::Manual);
+    world.step(1);
+    world.report(2, &Progress { bundle: None, ..plans("sha256:a", true) });
+    world.expect(RunPhase::Failed, reason::RUNNER_LOST);
+}
+
+#[test]
+fn the_images_of_the_plan_are_part_of_what_is_reviewed() {
+    let image_digests: BTreeMap<_, _> = [("runner".to_owned(), "terraform@sha256:1".to_owned())].into();
+    let mut world = World::apply(RunApproval::Manual);
+    world.step(1);
+    let mut plain = world.clone();
+    plain.report(2, &plans("sha256:a", true));
+    world.report(2, &Progress { image_digests: image_digests.clone(), ..plans("sha256:a", true) });
+    assert_eq!(world.status().job.as_ref().unwrap().image_digests, image_digests);
+    assert_ne!(world.status().review_digest, plain.status().review_digest);
+    let digest = world.status().review_digest.clone().unwrap();
+    world.approve("yes", &digest, Choice::Approve);
+    world.step(3);
+    world.report(4, &ends(0));
+    assert_eq!(world.status().job.as_ref().unwrap().image_digests, image_digests, "a later pod changes nothing");
 }

@@ -21,7 +21,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use knoll_api::{
-    Approval, Run, Workspace,
+    Approval, Digest, Run, Workspace,
     approval::{ApprovalSpec, Decision},
     run::{Operation, PlanSummary, RunPhase, RunSpec},
     source::Source,
@@ -244,7 +244,12 @@ pub fn digest(digit: char) -> String {
 /// A plan that waits for a decision on `digest`, and the end of the pod that made it.
 pub fn plans(digest: String) -> Progress {
     let plan = PlanSummary { digest: Some(digest), changes: true, add: 1, ..PlanSummary::default() };
-    Progress { plan: Some(plan), ..ends(0) }
+    Progress { plan: Some(plan), bundle: Some(Digest::of("files")), ..ends(0) }
+}
+
+/// The digest that a run waits for a decision on.
+pub fn waits_for(run: &Run) -> String {
+    run.status.as_ref().and_then(|status| status.review_digest.clone()).unwrap_or_default()
 }
 
 /// A decision to apply `digest`.

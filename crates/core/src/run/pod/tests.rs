@@ -2,6 +2,7 @@
 
 use knoll_api::{
     hooks::Hook,
+    pod::StageSettings,
     run::{Operation, RunSpec},
 };
 use serde_json::json;
@@ -28,10 +29,47 @@ fn run(spec: RunSpec) -> Run {
     run
 }
 
+fn of(workspace: WorkspaceSpec) -> PodTemplate {
+    template(&workspace, &platform())
+}
+
+#[test]
+fn plan_and_apply_have_the_accounts_that_are_theirs() {
+    let account = |name: &str| Some(StageSettings { service_account_name: Some(name.to_owned()) });
+    let common = PodSettings { service_account_name: Some("both".to_owned()), ..PodSettings::default() };
+    let rows = [
+        (PodSettings::default(), ["default", "default", "default"]),
+        (common.clone(), ["both", "both", "both"]),
+        (PodSettings { plan: account("reader"), ..common.clone() }, ["reader", "both", "both"]),
+        (PodSettings { apply: account("writer"), ..common }, ["both", "writer", "writer"]),
+        (PodSettings { plan: account("reader"), ..PodSettings::default() }, ["reader", "default", "default"]),
+    ];
+    for (settings, expect) in rows {
+        let template = of(WorkspaceSpec { pod: Some(settings), ..WorkspaceSpec::default() });
+        let found = [Stage::Plan, Stage::Apply, Stage::Whole].map(|stage| {
+            let spec = build(&run(RunSpec::default()), &template, stage, &platform()).unwrap().spec.unwrap();
+            let name = spec.service_account_name.unwrap();
+            assert_eq!(spec.automount_service_account_token, Some(name != "default"), "{name}");
+            name
+        });
+        assert_eq!(found, expect);
+    }
+}
+
+#[test]
+fn the_images_of_the_plan_take_the_place_of_those_that_were_written() {
+    let hook = Hook { name: "scan".into(), image: Some("scanner:2".into()), ..Hook::default() };
+    let run = run(RunSpec { hooks: vec![hook], ..RunSpec::default() });
+    let pinned = [("runner".to_owned(), "terraform@sha256:1".to_owned())].into();
+    let template = PodTemplate { pinned, ..of(WorkspaceSpec::default()) };
+    let spec = build(&run, &template, Stage::Apply, &platform()).unwrap().spec.unwrap();
+    let images: Vec<_> = spec.containers.iter().filter_map(|container| container.image.as_deref()).collect();
+    assert_eq!(images, ["knoll:1", "terraform@sha256:1", "scanner:2"]);
+}
+
 #[test]
 fn the_pod_is_the_one_that_the_runner_expects() {
-    let workspace = Workspace::new("w", WorkspaceSpec::default());
-    let pod = build(&run(RunSpec::default()), &workspace, Stage::Whole, &platform()).unwrap();
+    let pod = build(&run(RunSpec::default()), &of(WorkspaceSpec::default()), Stage::Whole, &platform()).unwrap();
     let expect = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -88,7 +126,7 @@ fn where_there_are_image_volumes_no_container_brings_the_runner() {
     let platform = Platform { runner: Runner::Volume("/bin/knoll-runner"), ..platform() };
     let hook = Hook { name: "scan".into(), image: Some("scanner:2".into()), ..Hook::default() };
     let run = run(RunSpec { hooks: vec![hook], ..RunSpec::default() });
-    let pod = build(&run, &Workspace::new("w", WorkspaceSpec::default()), Stage::Whole, &platform).unwrap();
+    let pod = build(&run, &of(WorkspaceSpec::default()), Stage::Whole, &platform).unwrap();
     let value = serde_json::to_value(&pod).unwrap();
     let spec = &value["spec"];
     let names: Vec<&str> =
@@ -157,7 +195,7 @@ fn what_the_user_asked_for_is_in_it() {
     let mut platform = platform();
     platform.plugin_cache =
         Some(PluginCache { path: "/cache".into(), volume: Some(Volume { name: "cache".into(), ..Volume::default() }) });
-    let pod = build(&run, &Workspace::new("w", spec), Stage::Apply, &platform).unwrap();
+    let pod = build(&run, &template(&spec, &platform), Stage::Apply, &platform).unwrap();
     let value = serde_json::to_value(&pod).unwrap();
 
     assert_eq!(value["metadata"]["name"], "r-apply");
@@ -186,11 +224,11 @@ fn what_the_user_asked_for_is_in_it() {
 fn what_cannot_be_a_pod_is_refused_with_a_sentence() {
     let mut long = run(RunSpec::default());
     long.metadata.name = Some("r".repeat(64));
-    let workspace = Workspace::new("w", WorkspaceSpec::default());
-    assert!(build(&long, &workspace, Stage::Whole, &platform()).unwrap_err().to_string().contains("at most 63"));
+    let plain = of(WorkspaceSpec::default());
+    assert!(build(&long, &plain, Stage::Whole, &platform()).unwrap_err().to_string().contains("at most 63"));
 
     let settings = PodSettings { volumes: vec![json!({"name": 7})], ..PodSettings::default() };
-    let broken = Workspace::new("w", WorkspaceSpec { pod: Some(settings), ..WorkspaceSpec::default() });
+    let broken = of(WorkspaceSpec { pod: Some(settings), ..WorkspaceSpec::default() });
     let error = build(&run(RunSpec::default()), &broken, Stage::Whole, &platform()).unwrap_err();
     assert!(error.to_string().starts_with("`pod.volumes` is invalid"), "{error}");
 }

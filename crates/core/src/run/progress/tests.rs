@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use knoll_api::run::{Operation, PlanSummary, RunApproval, RunSpec};
+use knoll_api::run::{FrozenJobSummary, Operation, PlanSummary, RunApproval, RunSpec};
 use proptest::prelude::*;
 
 use super::*;
@@ -13,7 +13,9 @@ fn at(second: i64) -> Timestamp {
 fn running(approval: RunApproval) -> Run {
     let spec = RunSpec { workspace: "w".to_owned(), operation: Operation::Apply, approval, ..RunSpec::default() };
     let mut run = Run::new("r", spec);
-    run.status = Some(RunStatus { phase: RunPhase::Starting, ..RunStatus::default() });
+    let job = Some(FrozenJobSummary { digest: "job".to_owned(), ..FrozenJobSummary::default() });
+    let bundle = Some("files".to_owned());
+    run.status = Some(RunStatus { phase: RunPhase::Starting, job, bundle, ..RunStatus::default() });
     run
 }
 
@@ -80,7 +82,8 @@ fn the_last_report_ends_the_run() {
     check_end(manual, exit(0, None), Some(plan(None)), RunPhase::Failed, reason::RUNNER_LOST);
     let review =
         check_end(manual, exit(0, None), Some(plan(Some("d"))), RunPhase::Review, reason::WAITING_FOR_APPROVAL);
-    assert_eq!(review.review_digest.as_deref(), Some("d"));
+    assert_eq!(review.review_digest, approval::plan_digest(&review));
+    assert!(review.review_digest.is_some());
     assert_eq!(status::step(&review, StepName::Review).unwrap().state, StepState::Waiting);
     assert_eq!(review.exit_code, None);
 }

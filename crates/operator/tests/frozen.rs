@@ -1,0 +1,142 @@
+//! What is reviewed is what runs: frozen jobs, and pods that are the Run's own.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod cluster;
+
+use cluster::{World, apply, approval, digest, ends, plans, waits_for};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use knoll_api::{
+    Approval, Run, Workspace,
+    names::{condition, reason},
+    run::{RunApproval, RunPhase, RunSpec},
+};
+use knoll_core::conditions;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+
+/// The reason and the message of the Run's Ready condition.
+fn ready(run: &Run) -> (String, String) {
+    let ready = conditions::find(&run.status.as_ref().unwrap().conditions, condition::READY).unwrap();
+    (ready.reason.clone(), ready.message.clone())
+}
+
+/// Waits until the Run has another pod than the one of `uid`.
+async fn gets_its_own_pod(world: &World, name: &str, uid: &str) -> Pod {
+    let own = |run: &Run| run.status.as_ref().is_some_and(|status| status.pod_name.as_deref() == Some(name));
+    let status = world.run_until("one", "it has a pod of its own", own).await.status.unwrap();
+    assert_ne!(status.pod_uid.as_deref(), Some(uid), "the pod of a user is never the run's");
+    let pod: Pod = world.api().get(name).await.unwrap();
+    assert_eq!(pod.uid(), status.pod_uid);
+    pod
+}
+
+/// A pod as a user makes it: with the Run as its owner, all of its labels and annotations, and a command of their own.
+async fn foreign_pod(world: &World, run: &Run, name: &str) -> String {
+    let owner = json!([{"apiVersion": "knoll.dev/v1alpha1", "kind": "Run", "name": "one", "uid": run.uid(), "controller": true}]);
+    let labels = json!({"knoll.dev/run": "one", "knoll.dev/workspace": "net", "app.kubernetes.io/managed-by": "knoll"});
+    let pod = json!({
+        "metadata": {"name": name, "labels": labels, "ownerReferences": owner},
+        "spec": {"containers": [{"name": "runner", "image": "mine", "command": ["mine"]}]},
+    });
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    world.api::<Pod>().create(&PostParams::default(), &pod).await.unwrap().uid().unwrap()
+}
+
+#[tokio::test]
+async fn a_pod_that_a_user_made_for_a_run_is_never_adopted() {
+    let world = World::start().await;
+    world.workspace("net").await;
+    let run = world.run("one", RunSpec { approval: RunApproval::Manual, ..apply("net") }).await;
+    // Before the first pod, and while the run waits for the second one.
+    let first = foreign_pod(&world, &run, "one").await;
+    let operator = world.operator();
+    gets_its_own_pod(&world, "one", &first).await;
+    world.report("one", &plans(digest('a'))).await;
+    let reviewed = waits_for(&world.phase("one", RunPhase::Review).await);
+    let second = foreign_pod(&world, &run, "one-apply").await;
+    world.api::<Approval>().create(&PostParams::default(), &approval("yes", "one", reviewed)).await.unwrap();
+    gets_its_own_pod(&world, "one-apply", &second).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn the_apply_pod_is_made_from_what_was_planned_with() {
+    let world = World::start().await;
+    let operator = world.operator();
+    let settings = json!({"image": "tool:1", "pod": {
+        "env": [{"name": "PATH", "value": "/bin"}],
+        "plan": {"serviceAccountName": "reader"},
+        "envFrom": [{"configMapRef": {"name": "settings"}}],
+    }});
+    let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "reader"}})).unwrap();
+    world.api::<ServiceAccount>().create(&PostParams::default(), &account).await.unwrap();
+    let workspace = Workspace::new("net", serde_json::from_value(settings).unwrap());
+    world.api::<Workspace>().create(&PostParams::default(), &workspace).await.unwrap();
+    let map = json!({"metadata": {"name": "settings"}, "data": {"A": "1"}});
+    let maps: Api<ConfigMap> = world.api();
+    maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    for name in ["one", "two"] {
+        world.run(name, RunSpec { approval: RunApproval::Manual, ..apply("net") }).await;
+    }
+    world.phase("one", RunPhase::Starting).await;
+    world.report("one", &plans(digest('a'))).await;
+    let waiting = world.phase("one", RunPhase::Review).await;
+    let job = waiting.status.as_ref().unwrap().job.clone().unwrap();
+    assert_eq!((job.image.as_str(), job.plan_service_account.as_deref()), ("tool:1", Some("reader")));
+    assert_eq!(job.references, ["ConfigMap/settings"]);
+
+    let patch = json!({"spec": {"image": "evil:1", "pod": {"env": [{"name": "PATH", "value": "/evil"}], "apply": {"serviceAccountName": "admin"}}}});
+    world.api::<Workspace>().patch("net", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    world.api::<Approval>().create(&PostParams::default(), &approval("yes", "one", waits_for(&waiting))).await.unwrap();
+    let spec = gets_its_own_pod(&world, "one-apply", "").await.spec.unwrap();
+    let runner = spec.containers.iter().find(|container| container.name == "runner").unwrap();
+    assert_eq!(runner.image.as_deref(), Some("tool:1"));
+    assert_eq!(runner.env.as_ref().unwrap()[0].value.as_deref(), Some("/bin"));
+    assert_eq!(spec.service_account_name.as_deref(), Some("default"));
+    world.report("one", &ends(0)).await;
+    world.phase("one", RunPhase::Succeeded).await;
+
+    // The content that pods take by name is not copied, so nothing starts once it is another.
+    world.phase("two", RunPhase::Starting).await;
+    world.report("two", &plans(digest('a'))).await;
+    let waiting = world.phase("two", RunPhase::Review).await;
+    let patch = Patch::Merge(json!({"data": {"A": "2"}}));
+    maps.patch("settings", &PatchParams::default(), &patch).await.unwrap();
+    world.api::<Approval>().create(&PostParams::default(), &approval("go", "two", waits_for(&waiting))).await.unwrap();
+    let failed = world.phase("two", RunPhase::Failed).await;
+    let (why, message) = ready(&failed);
+    assert_eq!(why, reason::CHANGED_SINCE_PLANNED);
+    assert!(message.contains("`ConfigMap/settings`") && message.contains("plan again"), "{message}");
+    operator.stop().await;
+}
+
+/// A frozen job is in a Secret, and only its digest is anywhere else.
+#[tokio::test]
+async fn a_frozen_job_that_somebody_replaced_is_refused() {
+    let world = World::start().await;
+    let operator = world.operator();
+    world.workspace("net").await;
+    world.run("one", RunSpec { approval: RunApproval::Manual, ..apply("net") }).await;
+    world.phase("one", RunPhase::Starting).await;
+    world.report("one", &plans(digest('a'))).await;
+    let waiting = world.phase("one", RunPhase::Review).await;
+    let secrets: Api<Secret> = world.api();
+    let job = waiting.status.as_ref().unwrap().job.clone().unwrap();
+    let name = knoll_api::names::job_secret("one", &job.digest);
+    let mut secret = secrets.get(&name).await.unwrap();
+    assert_eq!(secret.immutable, Some(true));
+    assert_eq!(secret.owner_references()[0].uid, waiting.uid().unwrap());
+    secrets.delete(&name, &DeleteParams::default()).await.unwrap();
+    secret.metadata.resource_version = None;
+    secret.metadata.uid = None;
+    secret.data.as_mut().unwrap().insert("content".to_owned(), k8s_openapi::ByteString(b"{}".to_vec()));
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    world.api::<Approval>().create(&PostParams::default(), &approval("yes", "one", waits_for(&waiting))).await.unwrap();
+    let failed = world.phase("one", RunPhase::Failed).await;
+    assert_eq!(ready(&failed).0, reason::CHANGED_SINCE_PLANNED);
+    assert_eq!(world.pods().await.len(), 1, "nothing was started");
+    operator.stop().await;
+}
