@@ -266,7 +266,7 @@ fn create_pod(facts: &RunFacts<'_>, status: RunStatus, stage: Stage, now: Timest
 /// The Run cannot go on without its Workspace, and is looked at again.
 fn workspace_gone(facts: &RunFacts<'_>, now: Timestamp) -> RunDecision {
     let message = format!("Workspace `{}` is gone.", facts.run.spec.workspace);
-    Decision::status(blocked(facts.run, &message, now)).at(now.checked_add(BLOCKED).ok())
+    Decision::status(blocked(facts.run, reason::POD_FAILED, &message, now)).at(now.checked_add(BLOCKED).ok())
 }
 
 /// The Run ends, because a Policy does not allow it.

@@ -98,3 +98,13 @@ fn nobody_approves_a_run_while_its_workspace_is_gone() {
     assert_eq!(action(&world.step(3)), None);
     assert_eq!(world.status().decision, None, "the Policies of the Workspace are not known");
 }
+
+#[test]
+fn a_run_of_two_accounts_waits_when_a_policy_demands_a_review_after_its_start() {
+    let mut world = planned(two_accounts(RunApproval::Auto), 0);
+    let mut free = world.clone();
+    assert_eq!(creates(&free.step(3)), Some(Stage::Apply), "nobody demands a review");
+    world.policy = floor("Manual");
+    world.step(3);
+    world.expect(RunPhase::Review, reason::WAITING_FOR_APPROVAL);
+}
