@@ -65,7 +65,8 @@ async fn refused(namespace: &Namespace, name: &str) -> String {
 
 /// An Approval by a user who names groups.
 fn approval_in(name: &str, run: &str, digest: &str, by: &str, groups: &str) -> String {
-    approval(name, run, digest, "Approve", by).replace("}\n", &format!(", groups: [{groups}]}}\n"))
+    let by_user = format!("by: \"{by}\"");
+    approval(name, run, digest, "Approve", by).replace(&by_user, &format!("{by_user}, groups: [{groups}]"))
 }
 
 async fn digest_of(namespace: &Namespace, name: &str) -> String {
@@ -93,8 +94,9 @@ async fn a_run_with_approval_auto_does_not_destroy_what_a_stack_wants_reviewed()
 
     let uma = namespace.person("uma", &["knoll-user"]);
     let head = "apiVersion: knoll.dev/v1alpha1\nkind: Run\n";
-    let destroy =
-        format!("{head}metadata: {{name: wipe}}\nspec: {{workspace: net, operation: destroy, approval: Auto}}\n");
+    let destroy = format!(
+        "{head}metadata: {{name: wipe}}\nspec: {{workspace: net, operation: destroy, approval: Auto, variables: {{word: one}}}}\n"
+    );
     let _ = uma.kubectl_with(&destroy, &CREATE).ok();
     namespace.run_in("wipe", RunPhase::Review).await;
     // A command has no plan, so it needs an Approval before it starts.
@@ -237,7 +239,7 @@ async fn what_a_policy_does_not_allow_is_refused_before_a_pod_exists() {
         "allow",
         "allow: {images: [registry.example.com/team/*], serviceAccounts: [terraform], pod: {}, hooks: None, \
          sources: {kinds: [inline, git], hosts: [{host: git.example.com, paths: [/platform]}]}, \
-         tools: [{name: terraform}], privileged: {operations: [refresh]}}",
+         tools: [{name: terraform}], privileged: {operations: [destroy]}}",
     );
     let rows = [
         ("image", "{image: registry.example.com.evil/team/tf}", "spec.allow.images"),
@@ -277,8 +279,8 @@ async fn what_a_policy_does_not_allow_is_refused_before_a_pod_exists() {
     // What is allowed goes its way; an operation that is privileged is reviewed.
     namespace.create(&run("fine", "w", &inline(MODULE)));
     namespace.run_in("fine", RunPhase::Succeeded).await;
-    namespace.create(&run("look", "w", &inline(MODULE)).replace("operation: apply", "operation: refresh"));
-    namespace.run_in("look", RunPhase::Review).await;
+    namespace.create(&run("wipe", "w", &inline(MODULE)).replace("operation: apply", "operation: destroy"));
+    namespace.run_in("wipe", RunPhase::Review).await;
 
     // A Stack says so itself, and starts no Run.
     namespace.create(&stack("net", "  hooks: [{name: a, step: pre-plan, script: \"true\"}]\n"));
