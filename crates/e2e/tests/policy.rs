@@ -197,7 +197,7 @@ async fn an_approver_is_in_the_group_and_one_person_discards() {
 
     namespace.create(&run("second", "w", &inline(MODULE)));
     let digest = digest_of(&namespace, "second").await;
-    let _ = ann.kubectl_with(&approval("no", "second", &digest, "Discard", &ann.user), &CREATE).ok();
+    let _ = ann.kubectl_with(&approval("discard", "second", &digest, "Discard", &ann.user), &CREATE).ok();
     namespace.run_in("second", RunPhase::Discarded).await;
 }
 
