@@ -35,7 +35,10 @@ pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, out
     let bundle = bundle(&session, words, &spec)?;
     warn_of_variables();
     // Without this check, a run of a missing Workspace would wait forever.
-    tokio::try_join!(session.workspace(&workspace), session.cluster.user())?;
+    let (found, user) = tokio::join!(session.workspace(&workspace), session.cluster.user());
+    // The first of two errors would depend on which request was answered sooner.
+    found?;
+    user?;
     if let Some(bundle) = bundle {
         upload(&session, &bundle).await?;
         spec.source = Some(Source::bundle(bundle.digest));
