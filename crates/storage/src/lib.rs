@@ -45,7 +45,7 @@ pub use plans::{Plans, Uploads};
 pub use seal::{Committed, ContentKind, NoSink, Plain, Seal, SealError, Sink, Subject};
 pub use sources::{Earlier, Origin, SourceError, Sources};
 pub use states::{Claim, Output, Owner, StateFile, States};
-pub use sweep::{UNUSED_FOR, sweep_state_parts, sweep_until};
+pub use sweep::{Swept, UNUSED_FOR, sweep_state_parts, sweep_until};
 pub use variables::{Given, Lookup, Resolved, StoredVariables, VariablesError};
 
 use kube::Client;

@@ -11,10 +11,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::names::{self, annotation, content, label};
 use knoll_api::{Digest, Run, Stack, Workspace};
-use kube::api::{ListParams, PartialObjectMeta};
+use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -37,12 +35,40 @@ pub async fn sweep_until(storage: Storage, shutdown: CancellationToken) {
         }
         let now = Timestamp::now();
         let client = storage.client();
-        let bundles = storage.bundles().sweep(None, async || references(client).await, now).await;
-        match (bundles, sweep_state_parts(&storage, now).await) {
-            (Ok(0), Ok(0)) => {}
-            (Ok(bundles), Ok(parts)) => tracing::info!(bundles, parts, "deleted what nothing refers to"),
-            (Err(error), _) => tracing::warn!(%error, "bundles cannot be swept; this is tried again later"),
-            (_, Err(error)) => tracing::warn!(%error, "states cannot be swept; this is tried again later"),
+        tell("bundles", storage.bundles().sweep(None, async || references(client).await, now).await);
+        tell("parts of states", sweep_state_parts(&storage, now).await);
+    }
+}
+
+fn tell<E: std::fmt::Display>(what: &str, swept: Result<Swept, E>) {
+    match swept {
+        Ok(Swept { deleted, skipped }) => {
+            if deleted > 0 {
+                tracing::info!(deleted, "deleted {what} that nothing refers to");
+            }
+            for (object, why) in skipped {
+                tracing::warn!(object, why, "cannot sweep {what}; this is tried again later");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "cannot list {what}; this is tried again later"),
+    }
+}
+
+/// The result of a sweep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// How many objects were deleted.
+    pub deleted: usize,
+    /// What could not be swept, by `namespace/name`, and why. It does not keep the sweep from what follows: everything in
+    /// a namespace is written by its users.
+    pub skipped: Vec<(String, String)>,
+}
+
+impl Swept {
+    pub(crate) fn count(&mut self, namespace: &str, name: &str, deleted: Result<usize, Error>) {
+        match deleted {
+            Ok(deleted) => self.deleted += deleted,
+            Err(error) => self.skipped.push((format!("{namespace}/{name}"), error.to_string())),
         }
     }
 }
@@ -58,9 +84,11 @@ async fn references(client: &Client) -> Result<HashSet<(String, Digest)>, kube::
 
 async fn digests<K>(client: &Client, found: &mut HashSet<(String, Digest)>) -> Result<(), kube::Error>
 where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+    K: Resource<DynamicType = ()>,
 {
-    for object in Api::<K>::all(client.clone()).list(&ListParams::default()).await? {
+    // An object that the kind cannot decode still refers to what it names.
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
+    for object in api.list(&ListParams::default()).await? {
         let namespace = object.namespace().unwrap_or_default();
         let mut values = vec![serde_json::to_value(&object).unwrap_or_default()];
         while let Some(value) = values.pop() {
@@ -75,11 +103,11 @@ where
     Ok(())
 }
 
-/// Deletes parts of states that no head names. Returns how many.
+/// Deletes parts of states that no head names. A head that cannot be read is skipped: its parts stay.
 ///
 /// # Errors
-/// When the API fails, or a head cannot be read: then its parts stay.
-pub async fn sweep_state_parts(storage: &Storage, now: Timestamp) -> Result<usize, Error> {
+/// When the API does not list the parts.
+pub async fn sweep_state_parts(storage: &Storage, now: Timestamp) -> Result<Swept, kube::Error> {
     let client = storage.client();
     let selector = format!("{}={}", label::CONTENT, content::STATE_PART);
     let parts = Api::<Secret>::all(client.clone()).list_metadata(&ListParams::default().labels(&selector)).await?;
@@ -88,14 +116,26 @@ pub async fn sweep_state_parts(storage: &Storage, now: Timestamp) -> Result<usiz
         let workspace = part.labels().get(label::WORKSPACE).cloned().unwrap_or_default();
         by_workspace.entry((part.namespace().unwrap_or_default(), workspace)).or_default().push(part);
     }
-    let mut deleted = 0;
+    let mut swept = Swept::default();
     for ((namespace, workspace), parts) in by_workspace {
         let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-        let head = api.get_opt(&names::state_secret(&workspace)).await?;
-        let index = head.map(|head| Head::read(Some(&head)).map(|head| head.index)).transpose()?;
-        for part in parts.iter().filter(|part| is_left_behind(&part.metadata, index.as_ref(), now)) {
-            deleted += usize::from(delete_unchanged(&api, part).await?);
-        }
+        let head = names::state_secret(&workspace);
+        swept.count(&namespace, &head, sweep_parts_of(&api, &head, &parts, now).await);
+    }
+    Ok(swept)
+}
+
+async fn sweep_parts_of(
+    api: &Api<Secret>,
+    head: &str,
+    parts: &[PartialObjectMeta<Secret>],
+    now: Timestamp,
+) -> Result<usize, Error> {
+    let head = api.get_opt(head).await?;
+    let index = head.map(|head| Head::read(Some(&head)).map(|head| head.index)).transpose()?;
+    let mut deleted = 0;
+    for part in parts.iter().filter(|part| is_left_behind(&part.metadata, index.as_ref(), now)) {
+        deleted += usize::from(delete_unchanged(api, part).await?);
     }
     Ok(deleted)
 }

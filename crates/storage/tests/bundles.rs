@@ -81,12 +81,12 @@ async fn only_what_nothing_has_referred_to_for_a_while_is_swept() {
     let references = async || Ok(HashSet::from([(NAMESPACE.to_owned(), used.digest.clone())]));
     let none = async || Ok(HashSet::new());
     let later = Timestamp::now() + UNUSED_FOR;
-    assert_eq!(bundles.sweep(None, references, Timestamp::now()).await.unwrap(), 0, "both are young");
-    assert_eq!(bundles.sweep(None, references, later).await.unwrap(), 5);
+    assert_eq!(bundles.sweep(None, references, Timestamp::now()).await.unwrap().deleted, 0, "both are young");
+    assert_eq!(bundles.sweep(None, references, later).await.unwrap().deleted, 5);
     assert!(bundles.is_stored(NAMESPACE, &used.digest).await.unwrap());
     assert!(!bundles.is_stored(NAMESPACE, &unused.digest).await.unwrap());
     // One that is used again is young again.
     bundles.store(NAMESPACE, &used).await.unwrap();
-    assert_eq!(bundles.sweep(None, none, later - UNUSED_FOR / 2).await.unwrap(), 0);
-    assert_eq!(bundles.sweep(None, none, later + UNUSED_FOR).await.unwrap(), 1);
+    assert_eq!(bundles.sweep(None, none, later - UNUSED_FOR / 2).await.unwrap().deleted, 0);
+    assert_eq!(bundles.sweep(None, none, later + UNUSED_FOR).await.unwrap().deleted, 1);
 }

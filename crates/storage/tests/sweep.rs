@@ -62,17 +62,17 @@ async fn parts_that_no_head_names_are_deleted_when_nobody_has_used_them_for_a_wh
     leave_behind(&secrets, "headless", "knoll-state-headless-1-x-0").await;
 
     let now = Timestamp::now();
-    assert_eq!(sweep_state_parts(&storage, now).await.unwrap(), 0, "they are young");
+    assert_eq!(sweep_state_parts(&storage, now).await.unwrap().deleted, 0, "they are young");
     let later = now + UNUSED_FOR + UNUSED_FOR / 2;
     // A writer that makes the same write again marks the part that it finds.
     let used = json!({"metadata": {"annotations": {annotation::USED_AT: (now + UNUSED_FOR).to_string()}}});
     secrets.patch("knoll-state-w-9-cut-1", &PatchParams::default(), &Patch::Merge(&used)).await.unwrap();
-    assert_eq!(sweep_state_parts(&storage, later).await.unwrap(), 1);
+    assert_eq!(sweep_state_parts(&storage, later).await.unwrap().deleted, 1);
     let mut left = named.clone();
     left.extend(["knoll-state-w-9-cut-1".to_owned(), "knoll-state-headless-1-x-0".to_owned()]);
     assert_eq!(parts(&secrets).await, left);
 
-    assert_eq!(sweep_state_parts(&storage, later + UNUSED_FOR).await.unwrap(), 1);
+    assert_eq!(sweep_state_parts(&storage, later + UNUSED_FOR).await.unwrap().deleted, 1);
     left.remove("knoll-state-w-9-cut-1");
     assert_eq!(parts(&secrets).await, left);
     let states = storage.states();
@@ -90,10 +90,37 @@ async fn the_parts_of_a_head_that_cannot_be_read_stay() {
     let damaged = json!({"stringData": {"index": "no JSON"}});
     secrets.patch("knoll-state-w", &PatchParams::default(), &Patch::Merge(&damaged)).await.unwrap();
     let before = parts(&secrets).await;
-    assert!(sweep_state_parts(&storage, Timestamp::now() + UNUSED_FOR * 2).await.is_err());
+    let swept = sweep_state_parts(&storage, Timestamp::now() + UNUSED_FOR * 2).await.unwrap();
+    assert_eq!((swept.deleted, swept.skipped.len()), (0, 1));
+    assert_eq!(swept.skipped[0].0, "default/knoll-state-w");
     assert_eq!(parts(&secrets).await, before);
     // Nor does a head that is gone take them along: somebody may restore it.
     secrets.delete("knoll-state-w", &DeleteParams::default()).await.unwrap();
-    assert_eq!(sweep_state_parts(&storage, Timestamp::now() + UNUSED_FOR * 2).await.unwrap(), 0);
+    assert_eq!(sweep_state_parts(&storage, Timestamp::now() + UNUSED_FOR * 2).await.unwrap().deleted, 0);
     assert_eq!(parts(&secrets).await, before);
+}
+
+/// Once, such a Secret ended the sweep for every namespace behind its own.
+#[tokio::test]
+async fn a_bad_head_in_one_namespace_does_not_end_the_sweep_of_others() {
+    let cluster = Cluster::memory().await.unwrap();
+    let storage = Storage::new(cluster.client());
+    let mut left = Vec::new();
+    for namespace in ["a-enemy", "b-tenant", "c-tenant"] {
+        let object = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
+        namespaces.create(&PostParams::default(), &object).await.unwrap();
+        let secrets: Api<Secret> = Api::namespaced(cluster.client(), namespace);
+        let index = if namespace == "a-enemy" { "no JSON" } else { "{}" };
+        let head = json!({"metadata": {"name": "knoll-state-w"}, "stringData": {"index": index}});
+        secrets.create(&PostParams::default(), &serde_json::from_value(head).unwrap()).await.unwrap();
+        leave_behind(&secrets, "w", "knoll-state-w-1-x-0").await;
+        left.push(secrets);
+    }
+    let swept = sweep_state_parts(&storage, Timestamp::now() + UNUSED_FOR * 2).await.unwrap();
+    assert_eq!(swept.deleted, 2);
+    let skipped: Vec<&str> = swept.skipped.iter().map(|(object, _)| object.as_str()).collect();
+    assert_eq!(skipped, ["a-enemy/knoll-state-w"]);
+    assert!(swept.skipped[0].1.contains("is no state of Knoll's"), "{swept:?}");
+    assert_eq!((parts(&left[0]).await.len(), parts(&left[1]).await.len(), parts(&left[2]).await.len()), (1, 0, 0));
 }

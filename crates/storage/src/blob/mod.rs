@@ -4,7 +4,7 @@
 //! head that names its parts never meets parts of another content. Content is checked against its digest when it is
 //! read, and reading it takes a bounded amount of memory, whatever somebody wrote into the objects.
 
-use std::io::{self, Read};
+use std::io;
 
 use knoll_api::Digest;
 
@@ -16,8 +16,9 @@ pub(crate) use objects::{delete_unchanged, mark_used, read_parts, write_parts};
 
 /// The size of a part. An object holds 1 MiB, and travels as base64 in one request.
 pub(crate) const PART: usize = 512 * 1024;
-/// The largest content, as large as the largest request that the hub takes.
-pub(crate) const LARGEST: u64 = 1024 * 1024 * 1024;
+/// The largest content, and the largest request that the hub takes. Content passes through the operator's memory as a
+/// whole, a few times over while it is read; several of this size fit into the memory that an installation has.
+pub const LARGEST: u64 = 64 * 1024 * 1024;
 /// The key of the bytes in a Secret or a ConfigMap.
 pub(crate) const CONTENT: &str = "content";
 /// How many hex digits of its content's digest the name of a part has.
@@ -69,20 +70,19 @@ pub(crate) fn cut(stored: &[u8], part: usize) -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn encode(content: &[u8], sealer: &Sealer) -> Result<Vec<u8>, BlobError> {
-    let packed = zstd::encode_all(content, zstd::DEFAULT_COMPRESSION_LEVEL).map_err(BlobError::Unpack)?;
+    // In one piece, so that the frame declares the size of its content.
+    let packed = zstd::bulk::compress(content, zstd::DEFAULT_COMPRESSION_LEVEL).map_err(BlobError::Unpack)?;
     Ok(sealer.seal(packed)?)
 }
 
-/// Opens and decompresses content of at most `limit` bytes.
+/// Opens and decompresses content of at most `limit` bytes. The frame declares how many it has: nothing is unpacked if
+/// those are too many, and never more than that.
 pub(crate) fn decode(stored: Vec<u8>, sealer: &Sealer, limit: u64) -> Result<Vec<u8>, BlobError> {
     let packed = sealer.open(stored)?;
-    let plain = zstd::Decoder::with_buffer(&packed[..]).map_err(BlobError::Unpack)?;
-    let mut content = Vec::new();
-    plain.take(limit + 1).read_to_end(&mut content).map_err(BlobError::Unpack)?;
-    if content.len() as u64 > limit {
-        return Err(BlobError::TooLarge(limit));
-    }
-    Ok(content)
+    let undeclared = || BlobError::Unpack(io::Error::other("it does not declare its size"));
+    let declared = zstd::zstd_safe::get_frame_content_size(&packed).ok().flatten().ok_or_else(undeclared)?;
+    let size = usize::try_from(declared).ok().filter(|_| declared <= limit).ok_or(BlobError::TooLarge(limit))?;
+    zstd::bulk::decompress(&packed, size).map_err(BlobError::Unpack)
 }
 
 /// The content of these stored bytes, which has to have the digest that it was stored with.
@@ -148,5 +148,15 @@ mod tests {
         let stored = encode(&[0; 4096], &plain()).unwrap();
         assert_eq!(decode(stored.clone(), &plain(), 4096).unwrap().len(), 4096);
         assert!(matches!(decode(stored, &plain(), 4095), Err(BlobError::TooLarge(4095))));
+    }
+
+    #[test]
+    fn content_that_unpacks_to_more_than_it_declares_is_refused() {
+        // A second frame behind the first, one without a declared size, and no frame at all.
+        let two = [encode(b"one", &plain()).unwrap(), encode(&[0; 4096], &plain()).unwrap()].concat();
+        let streamed = zstd::encode_all(&[0; 4096][..], 1).unwrap();
+        for stored in [two, streamed, b"plain".to_vec(), Vec::new()] {
+            assert!(matches!(decode(stored, &plain(), 1 << 20), Err(BlobError::Unpack(_))));
+        }
     }
 }

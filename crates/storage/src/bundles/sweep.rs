@@ -11,23 +11,23 @@ use kube::{Api, ResourceExt};
 
 use super::Bundles;
 use crate::blob::delete_unchanged;
-use crate::sweep::is_unused;
+use crate::sweep::{Swept, is_unused};
 
 impl Bundles {
-    /// Deletes every bundle that is not in `referenced` (by namespace and digest) and was not used for a while. Returns how
-    /// many ConfigMaps were deleted.
+    /// Deletes every bundle that is not in `referenced` (by namespace and digest) and was not used for a while. Counts
+    /// ConfigMaps.
     ///
     /// `referenced` is asked after the bundles are listed, so that an object that was created before the list counts. A
     /// bundle that is used again in between has another resourceVersion by then, and stays.
     ///
     /// # Errors
-    /// When the API fails.
+    /// When the API does not list the bundles or what refers to them.
     pub async fn sweep(
         &self,
         namespace: Option<&str>,
         referenced: impl AsyncFnOnce() -> Result<HashSet<(String, Digest)>, kube::Error>,
         now: Timestamp,
-    ) -> Result<usize, kube::Error> {
+    ) -> Result<Swept, kube::Error> {
         let client = self.storage.client();
         let all: Api<ConfigMap> = match namespace {
             Some(namespace) => Api::namespaced(client.clone(), namespace),
@@ -37,12 +37,12 @@ impl Bundles {
         let mut found: Vec<PartialObjectMeta<ConfigMap>> = all.list_metadata(&params).await?.items;
         found.retain(|map| is_unused(&map.metadata, now));
         if found.is_empty() {
-            return Ok(0);
+            return Ok(Swept::default());
         }
         let referenced = referenced().await?;
         // Heads have the shorter names, and go first: no reader finds the rest of a bundle without its head.
         found.sort_by_key(|map| map.name_any().len());
-        let mut deleted = 0;
+        let mut swept = Swept::default();
         for map in found {
             let namespace = map.namespace().unwrap_or_default();
             let digest = map.annotations().get(annotation::DIGEST).and_then(|text| text.parse::<Digest>().ok());
@@ -50,8 +50,9 @@ impl Bundles {
                 continue;
             }
             let api: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
-            deleted += usize::from(delete_unchanged(&api, &map).await?);
+            let deleted = delete_unchanged(&api, &map).await.map(usize::from);
+            swept.count(&namespace, &map.name_any(), deleted.map_err(Into::into));
         }
-        Ok(deleted)
+        Ok(swept)
     }
 }
