@@ -33,6 +33,9 @@ use crate::{
 
 /// The audience of the token that a runner shows to the hub.
 pub const HUB_AUDIENCE: &str = "knoll-hub";
+/// The largest state or plan. Content passes through the operator's memory as a whole, a few times over while it is read;
+/// several of this size fit into the memory that an installation has.
+pub const LARGEST_CONTENT: u64 = 64 * 1024 * 1024;
 
 /// The version of this protocol. It grows with every change that a runner or hub of the version before would misread.
 pub const PROTOCOL: u32 = 1;

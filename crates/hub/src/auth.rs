@@ -1,19 +1,20 @@
 //! Who is calling: a runner shows its pod's token, and the API says whose it is.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use knoll_api::wire::HUB_AUDIENCE;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use serde::Deserialize;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::error::Error;
 
@@ -23,6 +24,19 @@ const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 const LONGEST: Duration = Duration::from_secs(600);
 /// How long a refusal is remembered, so that a broken client does not become a load on the API.
 const REFUSAL: Duration = Duration::from_secs(1);
+
+/// How many tokens are reviewed at the same time. The API server answers in milliseconds.
+const REVIEWS_AT_ONCE: usize = 16;
+/// The longest token that is reviewed. One of Kubernetes has about 1 KiB.
+const LONGEST_TOKEN: usize = 16 * 1024;
+/// How many tokens that no review has accepted one address may show within [`WINDOW`]. A runner whose token was just
+/// replaced shows one or two.
+const MOST_REFUSED: u32 = 30;
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// The address of a client.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
 
 /// A pod, as its token shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,19 +60,47 @@ struct Entry {
 pub struct Tokens {
     client: Client,
     known: Mutex<HashMap<[u8; 32], Arc<Entry>>>,
+    reviews: Semaphore,
+    attempts: Mutex<Attempts>,
+}
+
+/// Reviews by address since the beginning of its window, without those that accepted the token.
+#[derive(Default)]
+struct Attempts(HashMap<IpAddr, (Timestamp, u32)>);
+
+impl Attempts {
+    /// Counts a review; false if the address has had too many.
+    fn begin(&mut self, peer: IpAddr, now: Timestamp) -> bool {
+        let window = SignedDuration::try_from(WINDOW).unwrap_or(SignedDuration::MAX);
+        self.0.retain(|_, (since, _)| now.duration_since(*since) < window);
+        let (_, count) = self.0.entry(peer).or_insert((now, 0));
+        *count += 1;
+        *count <= MOST_REFUSED
+    }
+
+    /// Forgets a review that accepted the token.
+    fn accepted(&mut self, peer: IpAddr) {
+        if let Some((_, count)) = self.0.get_mut(&peer) {
+            *count = count.saturating_sub(1);
+        }
+    }
 }
 
 impl Tokens {
     /// Nothing is known yet.
     pub fn new(client: Client) -> Self {
-        Tokens { client, known: Mutex::default() }
+        let reviews = Semaphore::new(REVIEWS_AT_ONCE);
+        Tokens { client, known: Mutex::default(), reviews, attempts: Mutex::default() }
     }
 
     /// Whose token it is.
     ///
     /// # Errors
     /// When it is not a pod's, or not for the hub.
-    pub async fn caller(&self, token: &str) -> Result<Caller, Error> {
+    pub async fn caller(&self, token: &str, peer: IpAddr) -> Result<Caller, Error> {
+        if token.len() > LONGEST_TOKEN || !may_be_for_the_hub(token) {
+            return Err(Error::Unauthorized(format!("the token is not for the audience `{HUB_AUDIENCE}`")));
+        }
         let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let now = Timestamp::now();
         let entry = {
@@ -67,7 +109,7 @@ impl Tokens {
             let fresh = || Arc::new(Entry { until: now + lifetime(token, now), verdict: OnceCell::new() });
             Arc::clone(known.entry(key).or_insert_with(fresh))
         };
-        let verdict = entry.verdict.get_or_try_init(|| self.review(token)).await?;
+        let verdict = entry.verdict.get_or_try_init(|| self.review(token, peer)).await?;
         if verdict.is_err() && now + REFUSAL < entry.until {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             known.insert(key, Arc::new(Entry { until: now + REFUSAL, verdict: OnceCell::from(verdict.clone()) }));
@@ -75,7 +117,20 @@ impl Tokens {
         verdict.clone().map_err(Error::Unauthorized)
     }
 
-    async fn review(&self, token: &str) -> Result<Verdict, Error> {
+    async fn review(&self, token: &str, peer: IpAddr) -> Result<Verdict, Error> {
+        let attempts = || self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        if !attempts().begin(peer, Timestamp::now()) {
+            return Err(Error::Flooded);
+        }
+        let verdict = self.ask(token).await?;
+        if verdict.is_ok() {
+            attempts().accepted(peer);
+        }
+        Ok(verdict)
+    }
+
+    async fn ask(&self, token: &str) -> Result<Verdict, Error> {
+        let _one = self.reviews.acquire().await;
         let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![HUB_AUDIENCE.to_owned()]) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let api: Api<TokenReview> = Api::all(self.client.clone());
@@ -101,15 +156,26 @@ fn read(status: TokenReviewStatus) -> Verdict {
     }
 }
 
+/// Whether a token says that it is for the hub. The API has to confirm it; one that does not say so is not worth asking.
+fn may_be_for_the_hub(token: &str) -> bool {
+    let audiences = claims(token).map(|claims| claims["aud"].clone()).unwrap_or_default();
+    match audiences {
+        Value::String(audience) => audience == HUB_AUDIENCE,
+        Value::Array(audiences) => audiences.iter().any(|audience| audience == HUB_AUDIENCE),
+        _ => false,
+    }
+}
+
+/// The claims of a token, which nobody has checked.
+fn claims(token: &str) -> Option<Value> {
+    let part = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    serde_json::from_slice(&part).ok()
+}
+
 /// How long a token is remembered: as long as it says it is valid, which the API has confirmed by then.
 fn lifetime(token: &str, now: Timestamp) -> Duration {
-    #[derive(Deserialize)]
-    struct Claims {
-        exp: i64,
-    }
-    let claims = token.split('.').nth(1).and_then(|part| BASE64_URL_SAFE_NO_PAD.decode(part).ok());
-    let claims = claims.and_then(|json| serde_json::from_slice::<Claims>(&json).ok());
-    let left = claims.map_or(60, |claims| claims.exp.saturating_sub(now.as_second()));
+    let expiry = claims(token).and_then(|claims| claims["exp"].as_i64());
+    let left = expiry.map_or(60, |expiry| expiry.saturating_sub(now.as_second()));
     Duration::from_secs(u64::try_from(left).unwrap_or(0)).min(LONGEST)
 }
 
@@ -142,6 +208,43 @@ mod tests {
         assert!(read(status("system:serviceaccount:ns:default", "kubernetes", &pod)).is_err());
         assert!(read(status("system:serviceaccount:ns:default", HUB_AUDIENCE, &pod[..1])).is_err());
         assert!(read(status("alice", HUB_AUDIENCE, &pod)).is_err());
+    }
+
+    #[test]
+    fn an_address_that_shows_bad_tokens_is_not_reviewed_for_a_while() {
+        let (bad, good) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let mut attempts = Attempts::default();
+        let at = |second: i64| Timestamp::from_second(second).unwrap_or_default();
+        for _ in 0..MOST_REFUSED {
+            assert!(attempts.begin(bad, at(0)));
+        }
+        assert!(!attempts.begin(bad, at(9)));
+        // Another address is not concerned, and one that is accepted is never too much.
+        for _ in 0..MOST_REFUSED * 2 {
+            assert!(attempts.begin(good, at(1)));
+            attempts.accepted(good);
+        }
+        assert!(attempts.begin(bad, at(10)));
+        assert_eq!(attempts.0.len(), 2);
+        assert!(attempts.begin(bad, at(100)));
+        assert_eq!(attempts.0.len(), 1, "old addresses are forgotten");
+    }
+
+    #[test]
+    fn only_a_token_that_says_it_is_for_the_hub_is_reviewed() {
+        let token = |claims: &str| format!("x.{}.y", BASE64_URL_SAFE_NO_PAD.encode(claims));
+        let rows = [
+            (token(r#"{"aud":["knoll-hub"]}"#), true),
+            (token(r#"{"aud":"knoll-hub"}"#), true),
+            (token(r#"{"aud":["kubernetes"]}"#), false),
+            (token("{}"), false),
+            (token("7"), false),
+            ("opaque".to_owned(), false),
+            (String::new(), false),
+        ];
+        for (token, expect) in rows {
+            assert_eq!(may_be_for_the_hub(&token), expect, "{token}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What the hub answers when it cannot do what it was asked for.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -36,6 +38,19 @@ pub enum Error {
     /// What is stored cannot be read or written.
     #[error(transparent)]
     Storage(StorageError),
+    #[error("the request is larger than {} KiB, which is the most that the hub takes here", .0 >> 10)]
+    TooLarge(u64),
+    #[error("the request does not declare its length")]
+    NoLength,
+    /// The body did not arrive in time.
+    #[error("the request took more than {} seconds", .0.as_secs())]
+    Slow(Duration),
+    /// The budget of the hub or of the namespace has no room.
+    #[error("the hub is busy with other requests; this one is made again")]
+    Crowded,
+    /// The client has shown too many bad tokens.
+    #[error("too many requests with an invalid token")]
+    Flooded,
     /// The hub itself failed.
     #[error("the hub failed: {0}")]
     Internal(String),
@@ -49,7 +64,11 @@ impl Error {
             Error::Missing(_) => StatusCode::NOT_FOUND,
             Error::Invalid(_) | Error::Changed(_) => StatusCode::UNPROCESSABLE_ENTITY,
             // A runner tries these again.
-            Error::NotYet(_) | Error::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Error::NotYet(_) | Error::Api(_) | Error::Crowded => StatusCode::SERVICE_UNAVAILABLE,
+            Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Error::NoLength => StatusCode::LENGTH_REQUIRED,
+            Error::Slow(_) => StatusCode::REQUEST_TIMEOUT,
+            Error::Flooded => StatusCode::TOO_MANY_REQUESTS,
             Error::Storage(error) => match error {
                 StorageError::Superseded | StorageError::Busy | StorageError::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
                 StorageError::Refused(_)

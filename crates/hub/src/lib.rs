@@ -4,6 +4,8 @@
 //! runner, and a replica that dies takes nothing with it.
 
 mod auth;
+mod body;
+mod budget;
 mod bundle;
 mod cache;
 mod error;

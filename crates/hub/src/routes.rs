@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
+use axum::extract::{FromRequestParts, Query, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
@@ -26,7 +26,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Caller, Tokens};
+use crate::auth::{Caller, Peer, Tokens};
+use crate::body::{self, Budgets, holding};
+use crate::budget::Held;
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::session::{Session, Sessions, has_ended_for_its_pod};
@@ -41,8 +43,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const UPLOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// How often a state is claimed for one write.
 const CLAIMS: usize = 10;
-/// The largest state or plan.
-const LARGEST: usize = 1024 * 1024 * 1024;
 
 /// What all requests share.
 pub struct Shared {
@@ -59,6 +59,8 @@ pub struct Shared {
     pub marked: Arc<bundle::Marked>,
     /// The files of runs.
     pub sources: Sources,
+    /// What requests may hold.
+    pub budgets: Budgets,
     /// Takes the duration of requests.
     pub observer: Observer,
     pub shutdown: CancellationToken,
@@ -78,7 +80,6 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route(path::UPLOAD, get(get_upload))
         .route(path::CONTAINER, get(get_container))
         .fallback(|| async { Error::Missing("the hub has no such path".to_owned()) })
-        .layer(DefaultBodyLimit::max(LARGEST))
         .layer(axum::middleware::from_fn_with_state(shared.observer.clone(), trace::request))
         .with_state(shared)
 }
@@ -116,7 +117,10 @@ async fn caller(parts: &Parts, shared: &Shared) -> Result<Caller, Error> {
     let token = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
     let token = token.ok_or_else(|| Error::Unauthorized("the request has no bearer token".to_owned()))?;
-    shared.tokens.caller(token).await
+    let Some(Peer(peer)) = parts.extensions.get() else {
+        return Err(Error::Internal("the address of the client is not known".to_owned()));
+    };
+    shared.tokens.caller(token, *peer).await
 }
 
 impl Runner {
@@ -164,10 +168,11 @@ async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result
                 && run.status.as_ref().is_some_and(|status| status.bundle.as_deref() == Some(digest.as_str()))
         })
     };
+    let held = shared.budgets.download(namespace).await?;
     let (bundles, marked) = (shared.storage.bundles(), &shared.marked);
     let bundle = bundle::of(&bundles, &runner.session, &runner.run, &workspace, &shared.sources, used, marked).await?;
     Ok(match bundle {
-        Some(bundle) => ([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(),
+        Some(bundle) => holding(([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(), held),
         None => StatusCode::NO_CONTENT.into_response(),
     })
 }
@@ -175,10 +180,11 @@ async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result
 async fn get_state(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let Session { caller, workspace, .. } = &*runner.session;
     let replace = may_force(&runner.run.spec);
-    Ok(content_or_nothing(shared.states.opened(&caller.namespace, workspace, replace).await?))
+    let held = shared.budgets.download(&caller.namespace).await?;
+    Ok(content_or_nothing(shared.states.opened(&caller.namespace, workspace, replace).await?, held))
 }
 
-async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
+async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, request: Request) -> Result<StatusCode, Error> {
     let Some(pod) = runner.writer() else {
         let operation = runner.run.spec.operation.as_str();
         return Err(Error::Fenced(format!(
@@ -187,6 +193,7 @@ async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, content: B
     };
     let owner = Owner::from(&*runner.workspace(&shared).await?);
     let Session { caller, run, .. } = &*runner.session;
+    let (content, _held) = shared.budgets.read(&caller.namespace, request, body::CONTENT).await?;
     let force = may_force(&runner.run.spec);
     for _ in 0..CLAIMS {
         let claim = shared.states.claim(&caller.namespace, &owner, pod).await?;
@@ -200,23 +207,26 @@ async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, content: B
     Err(StorageError::Superseded.into())
 }
 
-async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
-    if std::str::from_utf8(&content).is_err() || content.len() > 256 * 1024 {
-        return Err(Error::Invalid("a dependency lock file is text of at most 256 KiB".to_owned()));
+async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, request: Request) -> Result<StatusCode, Error> {
+    let (content, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::LOCK).await?;
+    if std::str::from_utf8(&content).is_err() {
+        return Err(Error::Invalid("a dependency lock file is text".to_owned()));
     }
     let owner = Owner::from(&*runner.workspace(&shared).await?);
     shared.states.put_lock(&runner.session.caller.namespace, &owner, &content).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, content: Bytes) -> Result<StatusCode, Error> {
+async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, request: Request) -> Result<StatusCode, Error> {
+    let (content, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::CONTENT).await?;
     shared.storage.plans().put(&runner.run, &content).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn get_plan(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let Session { caller, run, .. } = &*runner.session;
-    Ok(content_or_nothing(shared.storage.plans().get(&caller.namespace, run).await?))
+    let held = shared.budgets.download(&caller.namespace).await?;
+    Ok(content_or_nothing(shared.storage.plans().get(&caller.namespace, run).await?, held))
 }
 
 #[derive(Deserialize)]
@@ -228,19 +238,22 @@ async fn get_history(
     State(shared): State<Arc<Shared>>,
     runner: Runner,
     Query(Serial { serial }): Query<Serial>,
-) -> Result<Bytes, Error> {
+) -> Result<Response, Error> {
     let Session { caller, workspace, .. } = &*runner.session;
-    shared.states.version(&caller.namespace, workspace, serial).await.map_err(|error| match error {
+    let held = shared.budgets.download(&caller.namespace).await?;
+    let content = shared.states.version(&caller.namespace, workspace, serial).await.map_err(|error| match error {
         StorageError::Api(error) => Error::Api(error),
         error => Error::Invalid(error.to_string()),
-    })
+    })?;
+    Ok(holding(content.into_response(), held))
 }
 
 /// The state that was handed in for the run; the client does so right after it has created the Run.
-async fn get_upload(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Bytes, Error> {
+async fn get_upload(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let Session { caller, run, .. } = &*runner.session;
+    let held = shared.budgets.download(&caller.namespace).await?;
     if let Some(content) = shared.storage.uploads().get(&caller.namespace, run).await? {
-        return Ok(content);
+        return Ok(holding(content.into_response(), held));
     }
     let missing = "no state was handed in for this run; push it again with `knoll state push`".to_owned();
     let created = runner.run.creation_timestamp().map(|time| time.0);
@@ -281,8 +294,14 @@ struct Offset {
     offset: u64,
 }
 
-async fn post_log(runner: Runner, Query(Offset { offset }): Query<Offset>, piece: Bytes) -> Result<StatusCode, Error> {
+async fn post_log(
+    State(shared): State<Arc<Shared>>,
+    runner: Runner,
+    Query(Offset { offset }): Query<Offset>,
+    request: Request,
+) -> Result<StatusCode, Error> {
     let owner = runner.run_reference()?;
+    let (piece, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::LOG).await?;
     runner.session.log.append(&owner, offset, &piece).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -290,8 +309,9 @@ async fn post_log(runner: Runner, Query(Offset { offset }): Query<Offset>, piece
 async fn put_progress(
     State(shared): State<Arc<Shared>>,
     LastRunner(runner): LastRunner,
-    content: Bytes,
+    request: Request,
 ) -> Result<Json<ProgressReply>, Error> {
+    let (content, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::REPORT).await?;
     let mut report: Progress = serde_json::from_slice(&content)
         .map_err(|error| Error::Invalid(format!("this is no report of a runner: {error}")))?;
     if has_ended_for_its_pod(&runner.run) {
@@ -356,9 +376,9 @@ async fn get_cancel(State(shared): State<Arc<Shared>>, runner: Runner) -> Status
     }
 }
 
-fn content_or_nothing(content: Option<Bytes>) -> Response {
+fn content_or_nothing(content: Option<Bytes>, held: Held) -> Response {
     match content {
-        Some(content) => content.into_response(),
+        Some(content) => holding(content.into_response(), held),
         None => StatusCode::NO_CONTENT.into_response(),
     }
 }

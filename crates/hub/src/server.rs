@@ -1,12 +1,12 @@
 //! Listens, speaks TLS, and stops in good order.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use hyper_util::rt::TokioIo;
+use axum::{Extension, Router};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use knoll_storage::{FetchSettings, Storage, sweep_until};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,7 +16,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::auth::Tokens;
+use crate::auth::{Peer, Tokens};
+use crate::body::Budgets;
+use crate::budget::Budget;
 use crate::cache::Cache;
 use crate::routes::{self, Shared};
 use crate::session::Sessions;
@@ -27,6 +29,17 @@ use crate::trace::Observer;
 const GRACE: Duration = Duration::from_secs(10);
 /// A client that does not speak TLS by then is not a runner.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a client may take for the head of a request, from the end of the one before. Runners close sooner.
+const HEAD: Duration = Duration::from_secs(15);
+/// How long a connection lives: longer than any request of a runner. It bounds how long a client that reads slowly holds
+/// what is sent to it.
+const LONGEST: Duration = Duration::from_secs(600);
+/// How long a request that is under way then may still take: as long as a wait for a cancellation, and its answer.
+const HANDOVER: Duration = Duration::from_secs(90);
+/// All connections, and those of one address. A runner has a few; a connection takes some 50 KiB.
+const CONNECTIONS: (u64, u64) = (2048, 1024);
+/// How long the hub pauses when the system refuses a connection, as it does without free file descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the hub does not run.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +100,7 @@ impl Hub {
             storage: storage.clone(),
             client,
             marked: Arc::default(),
+            budgets: Budgets::default(),
             observer,
             shutdown: shutdown.clone(),
         });
@@ -112,18 +126,27 @@ async fn serve(
     answers.send_replace(true);
     let router = routes::router(shared);
     let connections = TaskTracker::new();
+    let (all, share) = CONNECTIONS;
+    let budget = Budget::new(all, share);
     loop {
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, peer)) => (stream, peer.ip()),
                 Err(error) => {
                     tracing::warn!(%error, "the hub could not take a connection");
+                    tokio::time::sleep(PAUSE).await;
                     continue;
                 }
             },
             () = shutdown.cancelled() => break,
         };
-        connections.spawn(connection(stream, acceptor.clone(), router.clone(), shutdown.clone()));
+        // One too many is closed at once: a runner tries again.
+        let Some(held) = budget.try_take(&peer.to_string(), 1) else { continue };
+        let serving = connection(stream, peer, acceptor.clone(), router.clone(), shutdown.clone());
+        connections.spawn(async move {
+            serving.await;
+            drop(held);
+        });
     }
     drop(listener);
     connections.close();
@@ -132,7 +155,13 @@ async fn serve(
     }
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, shutdown: CancellationToken) {
+async fn connection(
+    stream: TcpStream,
+    peer: IpAddr,
+    acceptor: TlsAcceptor,
+    router: Router,
+    shutdown: CancellationToken,
+) {
     // Small answers must not wait for a full packet.
     let _ = stream.set_nodelay(true);
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
@@ -143,8 +172,9 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, sh
         }
         Err(_) => return,
     };
-    let service = TowerToHyperService::new(router);
-    let builder = hyper::server::conn::http1::Builder::new();
+    let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))));
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = &mut connection => ended,
@@ -152,6 +182,13 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, sh
             // The request that is under way is answered; no other follows.
             connection.as_mut().graceful_shutdown();
             connection.await
+        }
+        () = tokio::time::sleep(LONGEST) => {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(HANDOVER, connection).await {
+                Ok(ended) => ended,
+                Err(_) => return,
+            }
         }
     };
     if let Err(error) = ended {

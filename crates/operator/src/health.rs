@@ -3,11 +3,16 @@
 use std::{
     io,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use axum::{Router, extract::State, routing::get};
 use http::{StatusCode, header};
-use tokio::{net::TcpListener, task::JoinHandle};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{self, Metrics};
@@ -71,6 +76,16 @@ impl Health {
     }
 }
 
+/// How long a client may take for the head of a request. The kubelet and Prometheus send it at once.
+const HEAD: Duration = Duration::from_secs(10);
+/// How long a connection lives. Prometheus opens another one.
+const LONGEST: Duration = Duration::from_secs(300);
+/// Connections at the same time. The kubelet needs one, and a few scrapers one each; whoever else in the cluster can
+/// reach the port takes no more.
+const CONNECTIONS: usize = 128;
+/// How long the endpoint pauses when the system refuses a connection, as it does without free file descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Answers on `listener` until `shutdown`.
 pub fn serve(
     listener: TcpListener,
@@ -83,7 +98,34 @@ pub fn serve(
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz).with_state(health))
         .route("/metrics", get(scrape).with_state(metrics));
-    tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await })
+    tokio::spawn(async move {
+        let free = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let stream = tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        tracing::warn!(%error, "the health endpoint could not take a connection");
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    }
+                },
+                () = shutdown.cancelled() => return Ok(()),
+            };
+            // One too many is closed at once. The kubelet forgives a few failures, until slow clients are cut off.
+            if let Ok(permit) = free.clone().try_acquire_owned() {
+                let service = TowerToHyperService::new(router.clone());
+                tokio::spawn(async move {
+                    let _permit = permit;
+                    let mut builder = hyper::server::conn::http1::Builder::new();
+                    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
+                    // A client that breaks off is its own problem.
+                    let _ =
+                        tokio::time::timeout(LONGEST, builder.serve_connection(TokioIo::new(stream), service)).await;
+                });
+            }
+        }
+    })
 }
 
 async fn readyz(State(health): State<Health>) -> (StatusCode, String) {
@@ -97,7 +139,45 @@ async fn scrape(State(metrics): State<Metrics>) -> ([(header::HeaderName, &'stat
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
     use super::*;
+
+    async fn get(address: std::net::SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer).await;
+        answer
+    }
+
+    /// Once, they were held for ever.
+    #[tokio::test]
+    async fn half_open_requests_are_closed_and_then_others_are_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let served = serve(listener, Metrics::default(), Health::default(), stop.clone());
+        assert!(get(address).await.contains("200 OK"));
+        let mut half = Vec::new();
+        for _ in 0..300 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            // One that is one too many is closed by now.
+            let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: ").await;
+            half.push(stream);
+        }
+        let closed = futures::future::join_all(half.iter_mut().map(async |stream| {
+            let mut rest = Vec::new();
+            let _ = stream.read_to_end(&mut rest).await;
+        }));
+        tokio::time::timeout(HEAD * 3, closed).await.expect("every half-open request is closed");
+        assert!(get(address).await.contains("200 OK"));
+        stop.cancel();
+        served.await.unwrap().unwrap();
+    }
 
     #[test]
     fn it_is_ready_when_the_hub_is_and_the_controllers_work_or_stand_by() {

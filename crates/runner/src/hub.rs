@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use knoll_api::wire::LARGEST_CONTENT;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 
@@ -19,6 +20,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const UNAUTHORIZED_ATTEMPTS: u32 = 3;
 /// Long enough for a large state over a slow network.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long an idle connection is kept: less than the hub keeps it, so that no request meets its end.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// Why a request to the hub failed.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +91,7 @@ impl Hub {
         let mut builder = reqwest::Client::builder()
             .no_proxy()
             .connect_timeout(Duration::from_secs(5))
+            .pool_idle_timeout(IDLE)
             .tcp_nodelay(true)
             .user_agent(concat!("knoll-runner/", env!("CARGO_PKG_VERSION")));
         if let Some(ca) = ca {
@@ -117,6 +122,11 @@ impl Hub {
         path: &str,
         content: Bytes,
     ) -> Result<Bytes, HubError> {
+        if content.len() as u64 > LARGEST_CONTENT {
+            let message =
+                format!("it has more than {} MiB, which is the most that Knoll stores", LARGEST_CONTENT >> 20);
+            return Err(HubError::Refused { what, status: 413, message, offset: None });
+        }
         let (_, body) = self.exchange(what, method, path, |request| request.body(content.clone())).await?;
         Ok(body)
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod bounds;
 mod world;
 
 use std::io::Read;

@@ -1,6 +1,6 @@
 //! An embedded cluster with a hub, and runners that are nothing but their requests.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -165,7 +165,7 @@ pub fn state(serial: u64, noise: &str) -> String {
 pub struct Runner {
     http: reqwest::Client,
     url: String,
-    token: String,
+    pub token: String,
     pub uid: String,
 }
 
@@ -174,6 +174,13 @@ impl Runner {
         let ca = reqwest::Certificate::from_pem(hub.ca_pem.as_bytes()).unwrap();
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([ca]).timeout(Duration::from_secs(60));
         Runner { http: http.build().unwrap(), url: format!("https://{}", hub.addr), token, uid }
+    }
+
+    /// The same runner, from another address of this machine.
+    pub fn from(&self, hub: &Running, address: [u8; 4]) -> Self {
+        let ca = reqwest::Certificate::from_pem(hub.ca_pem.as_bytes()).unwrap();
+        let http = reqwest::Client::builder().no_proxy().tls_certs_only([ca]).local_address(IpAddr::from(address));
+        Runner { http: http.build().unwrap(), ..self.clone() }
     }
 
     /// The same runner, speaking to another replica.

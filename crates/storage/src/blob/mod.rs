@@ -7,6 +7,7 @@
 use std::io;
 
 use knoll_api::Digest;
+use knoll_api::wire::LARGEST_CONTENT;
 
 use crate::seal::{SealError, Sealer};
 
@@ -16,9 +17,8 @@ pub(crate) use objects::{delete_unchanged, mark_used, read_parts, write_parts};
 
 /// The size of a part. An object holds 1 MiB, and travels as base64 in one request.
 pub(crate) const PART: usize = 512 * 1024;
-/// The largest content, and the largest request that the hub takes. Content passes through the operator's memory as a
-/// whole, a few times over while it is read; several of this size fit into the memory that an installation has.
-pub const LARGEST: u64 = 64 * 1024 * 1024;
+/// The largest content, as large as the largest request that the hub takes.
+pub(crate) const LARGEST: u64 = LARGEST_CONTENT;
 /// The key of the bytes in a Secret or a ConfigMap.
 pub(crate) const CONTENT: &str = "content";
 /// How many hex digits of its content's digest the name of a part has.

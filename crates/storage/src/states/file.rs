@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// Why a file is no state.
@@ -54,7 +54,34 @@ struct Raw {
     #[serde(default)]
     outputs: BTreeMap<String, Output>,
     #[serde(default)]
-    resources: Vec<Resource>,
+    resources: ManagedInstances,
+}
+
+/// The number of instances of managed resources. Nothing else of them is kept, so that a state of many small resources
+/// takes no more memory than its file.
+#[derive(Default)]
+struct ManagedInstances(usize);
+
+impl<'de> Deserialize<'de> for ManagedInstances {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Count;
+        impl<'de> Visitor<'de> for Count {
+            type Value = ManagedInstances;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a list of resources")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut resources: A) -> Result<ManagedInstances, A::Error> {
+                let mut count = 0;
+                while let Some(Resource { mode, instances }) = resources.next_element()? {
+                    count += if mode == "managed" { instances.len() } else { 0 };
+                }
+                Ok(ManagedInstances(count))
+            }
+        }
+        deserializer.deserialize_seq(Count)
+    }
 }
 
 #[derive(Deserialize)]
@@ -75,12 +102,10 @@ impl StateFile {
         if raw.version != 4 {
             return Err(Error::Format(raw.version));
         }
-        let instances: usize =
-            raw.resources.iter().filter(|resource| resource.mode == "managed").map(|r| r.instances.len()).sum();
         Ok(StateFile {
             serial: raw.serial,
             lineage: raw.lineage,
-            resources: u32::try_from(instances).unwrap_or(u32::MAX),
+            resources: u32::try_from(raw.resources.0).unwrap_or(u32::MAX),
             outputs: raw.outputs,
         })
     }
