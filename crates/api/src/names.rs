@@ -47,6 +47,8 @@ pub mod condition {
     pub const DRIFTED: &str = "Drifted";
     /// The newest files of a Stack's source outside of the cluster are known.
     pub const FETCHED: &str = "Fetched";
+    /// Some outputs are too large for the status; absent when all are shown.
+    pub const OUTPUTS_HIDDEN: &str = "OutputsHidden";
 }
 
 /// Reasons of conditions and events.
@@ -201,6 +203,8 @@ pub mod reason {
     pub const DELETING: &str = "Deleting";
     /// The Atom of `rollbackWith` failed.
     pub const ATOM_FAILED: &str = "AtomFailed";
+    /// An output does not fit into a status.
+    pub const OUTPUT_TOO_LARGE: &str = "OutputTooLarge";
 }
 
 /// Labels.
@@ -302,6 +306,8 @@ pub mod annotation {
     pub const UPDATED_AT: &str = "knoll.dev/updated-at";
     /// The outputs that are not sensitive, as JSON.
     pub const OUTPUTS: &str = "knoll.dev/outputs";
+    /// The outputs that are too large for [`OUTPUTS`], as JSON: their count and names.
+    pub const OUTPUTS_HIDDEN: &str = "knoll.dev/outputs-hidden";
     /// The offset in a run's log at which a ConfigMap's chunk begins, in bytes.
     pub const OFFSET: &str = "knoll.dev/offset";
     /// The size of the content in bytes.

@@ -9,6 +9,7 @@ pub mod conditions;
 pub mod events;
 pub mod identity;
 pub mod machine;
+pub mod outputs;
 pub mod patch;
 pub mod policy;
 pub mod readiness;

@@ -17,6 +17,7 @@ use kube::ResourceExt;
 use crate::{
     conditions::ConditionWriter,
     machine::Decision,
+    outputs::{self, HiddenOutputs},
     policy::{self, Effective},
 };
 use queue::{QueueEntry, QueueStanding, View};
@@ -44,8 +45,10 @@ pub struct WorkspaceFacts<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Head {
     pub summary: StateSummary,
-    /// The outputs that are not sensitive.
+    /// The outputs that are not sensitive and fit into a status.
     pub outputs: Variables,
+    /// Those that are too large for it.
+    pub hidden: HiddenOutputs,
 }
 
 /// Decides the next status of a Workspace.
@@ -69,6 +72,8 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
     if places.active.is_none() || places.active != next.active {
         next.state = seen.head.map(|head| head.summary.clone());
         next.outputs = seen.head.map(|head| head.outputs.clone()).unwrap_or_default();
+        let hidden = seen.head.map(|head| head.hidden.clone()).unwrap_or_default();
+        outputs::tell(&mut next.conditions, workspace.metadata.generation, &hidden, now);
     }
     next.active = places.active;
     next.queue = places.queue;

@@ -15,7 +15,12 @@ use super::{
     Inputs, StackFacts, conditions as stack_conditions, deletion, drift, is_deleted, number, ordered, phase,
     rollback_with_atom, state, unfinished,
 };
-use crate::{conditions, run::is_superseded, status::Cause};
+use crate::{
+    conditions,
+    outputs::{self, HiddenOutputs},
+    run::is_superseded,
+    status::Cause,
+};
 
 /// The published status, with all that has happened since.
 pub(super) fn all(facts: &StackFacts<'_>, now: Timestamp) -> StackStatus {
@@ -76,6 +81,7 @@ fn ended_run(facts: &StackFacts<'_>, run: &Run, status: &mut StackStatus, now: T
             status.attempted = None;
             status.applied_at = None;
             status.outputs.clear();
+            outputs::tell(&mut status.conditions, None, &HiddenOutputs::default(), now);
             status.outputs_digest = None;
             status.failure = None;
             status.drift = None;

@@ -47,7 +47,6 @@ use knoll_api::{
     names::{annotation, label},
     run::{Run, RunPhase},
     stack::{Snapshot, Stack, StackStatus},
-    variables::Variables,
     workspace::{StateSummary, Workspace},
 };
 use kube::{Resource, ResourceExt};
@@ -64,6 +63,7 @@ pub use state::{StackState, StackStateName, TRANSITIONS};
 
 use crate::{
     machine::{Decision, Next, Settled},
+    outputs::{self, Shown},
     policy::Effective,
 };
 
@@ -135,7 +135,7 @@ pub enum StackOutcome {
     /// The outputs of the state with this digest.
     OutputsRead {
         state: Option<String>,
-        outputs: Variables,
+        outputs: Shown,
     },
     /// The namespace is being deleted, so the API refuses new objects in it.
     NamespaceTerminating,
@@ -186,7 +186,8 @@ pub fn settle(facts: &StackFacts<'_>, outcome: StackOutcome, now: Timestamp) -> 
         StackOutcome::Launched(run) => step::launched(facts.stack, plan(facts, now).status, &run, now).into(),
         StackOutcome::OutputsRead { state, outputs } => {
             let mut status = plan(facts, now).status;
-            status.outputs = outputs;
+            status.outputs = outputs.values;
+            outputs::tell(&mut status.conditions, facts.stack.metadata.generation, &outputs.hidden, now);
             status.outputs_digest = Some(outputs_digest(state.as_deref(), &facts.stack.spec));
             status.into()
         }

@@ -196,7 +196,7 @@ impl World {
             }
             StackAction::ReadOutputs => {
                 let state = (self.state > 0).then(|| self.digest());
-                StackOutcome::OutputsRead { state, outputs: Variables::default() }
+                StackOutcome::OutputsRead { state, outputs: Shown::default() }
             }
             StackAction::Prune(Prune { runs, secrets }) => {
                 self.runs.retain(|run| !runs.iter().any(|old| old.name == run.name_any()));
