@@ -97,6 +97,8 @@ pub mod reason {
     pub const EFFECTIVE: &str = "Effective";
     /// A newer revision superseded it.
     pub const SUPERSEDED: &str = "Superseded";
+    /// A Run has the snapshot of a Stack that did not start it.
+    pub const NOT_OF_ITS_STACK: &str = "NotOfItsStack";
     /// A process exited.
     pub const EXITED: &str = "Exited";
     /// A step failed.
@@ -221,7 +223,7 @@ pub mod label {
     pub const CONTENT: &str = "knoll.dev/content";
     /// The digest of the bundle that a ConfigMap belongs to, without `sha256:` and cut to 63 characters.
     pub const BUNDLE: &str = "knoll.dev/bundle";
-    /// Why a Stack started a Run; a [`Purpose`](crate::Purpose).
+    /// Why a Stack started a Run, for people; a [`Purpose`](crate::Purpose). The Stack's status has the one that counts.
     pub const PURPOSE: &str = "knoll.dev/purpose";
     /// Who manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -274,8 +276,10 @@ pub mod annotation {
     pub const SUPERSEDED: &str = "knoll.dev/superseded";
     /// On objects of a Stack: the UID of the Stack.
     pub const STACK_UID: &str = "knoll.dev/stack-uid";
-    /// On a Run: its number among the Runs of its Stack.
+    /// On a Run: its number among the Runs of its Stack, for people. The Stack's status has the number that counts.
     pub const NUMBER: &str = "knoll.dev/number";
+    /// On a Run: the nonce whose digest the status of its Stack had before the Run was created.
+    pub const NONCE: &str = "knoll.dev/launch-nonce";
     /// On an object of an Atom: the conditions that make it ready, as `Type=Status[/Reason],...`.
     pub const CONDITIONS: &str = "knoll.dev/conditions";
     /// On an object of an Atom: a CEL expression over `self` that is true when it is ready.

@@ -41,6 +41,7 @@ use crate::{
     machine::{Decision, Settled},
     policy::{self, Demands, Effective},
     queue::{self, Lane},
+    stack::{self, Launched},
 };
 use pod::GRACE_SECONDS;
 use pod_outcome::PodOutcome;
@@ -297,6 +298,20 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
     if is_superseded(run) {
         let cause = Cause::new(reason::SUPERSEDED, "A newer revision took its place before it started.");
         return ended(seen, status, RunPhase::Discarded, &cause, now);
+    }
+    if stack::is_launched(run) {
+        match stack::launched(seen.stack, run) {
+            Launched::Confirmed => {}
+            Launched::Intended => return Decision::status(status).at(now.checked_add(TAKE_NOTE).ok()),
+            Launched::Never => {
+                let message = format!(
+                    "Stack `{}` has not started this run: its status does not name it. Only a Stack can start a run of a snapshot.",
+                    run.spec.workspace
+                );
+                let cause = Cause::new(reason::NOT_OF_ITS_STACK, message);
+                return ended(seen, status, RunPhase::Discarded, &cause, now);
+            }
+        }
     }
     let timeouts = steps::timeouts(&run.spec, seen.workspace);
     let queued_since = run.metadata.creation_timestamp.as_ref().map(|time| time.0);
