@@ -113,6 +113,8 @@ pub mod reason {
     pub const NODE_LOST: &str = "NodeLost";
     /// The pod was deleted.
     pub const POD_DELETED: &str = "PodDeleted";
+    /// The hub did not answer its runner.
+    pub const HUB_LOST: &str = "HubLost";
     /// The pod ended without a report of its runner.
     pub const RUNNER_LOST: &str = "RunnerLost";
     /// The pod could not be created or started.

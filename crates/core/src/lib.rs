@@ -17,5 +17,5 @@ pub mod run;
 pub mod stack;
 pub mod workspace;
 
-pub use run::{frozen, pod, pod_outcome, progress, status, steps};
+pub use run::{frozen, pod, pod_outcome, progress, status, steps, stop_times};
 pub use workspace::queue;

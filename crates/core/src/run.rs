@@ -21,6 +21,7 @@ pub mod progress;
 mod review;
 pub mod status;
 pub mod steps;
+pub mod stop_times;
 
 use std::time::Duration;
 
@@ -43,11 +44,11 @@ use crate::{
     queue::{self, Lane},
     stack::{self, Launched},
 };
-use pod::GRACE_SECONDS;
 use pod_outcome::PodOutcome;
 use review::in_review;
 use status::Cause;
 use steps::Stage;
+use stop_times::{PATIENCE, POD_GRACE};
 
 /// How long the pod of a run that has ended may go on before it is deleted.
 const STRAY_AFTER: Duration = Duration::from_secs(300);
@@ -149,6 +150,12 @@ pub fn cancelled_by(run: &Run) -> Option<&str> {
     let by_user = run.annotations().get(annotation::CANCEL).is_some_and(|value| value != cancel::BY_STACK);
     let by = run.annotations().get(annotation::CANCELLED_BY).filter(|by| by_user && !by.is_empty());
     by.map(String::as_str)
+}
+
+/// Whether the runner of the run's current pod has to stop: somebody cancelled the run, or deleted its pod.
+#[must_use]
+pub fn must_stop(run: &Run) -> bool {
+    is_cancelled(run) || run.status.as_ref().is_some_and(|status| status.stop_requested_at.is_some())
 }
 
 /// What became of the run, in a sentence: it was cancelled, or deleted.
@@ -381,7 +388,7 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
         };
         return lost(seen, status, cause, now);
     };
-    let outcome = match pod_outcome::of(pod, now) {
+    let outcome = match pod_outcome::reported(pod) {
         // A runner reports up to a second before its node updates the pod's status.
         PodOutcome::Waiting { .. } if status.reported_at.is_some() => PodOutcome::Running,
         outcome => outcome,
@@ -392,7 +399,7 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
         return lost(seen, status, cause, now);
     }
     if pod.metadata.deletion_timestamp.is_some() {
-        return Decision::status(status).at(pod_outcome::lost_at(pod));
+        return going(seen, status, pod, now);
     }
     if is_cancelled(run) {
         return stopping(seen, status, pod, &outcome, now);
@@ -433,12 +440,23 @@ fn stopping(
         cause.message,
     );
     let requested = status.stop_requested_at.get_or_insert(MicroTime(now)).0;
-    let patience = after(Some(requested), u64::try_from(GRACE_SECONDS).ok().map(Duration::from_secs));
+    let patience = after(Some(requested), Some(POD_GRACE));
     let hard = run.annotations().get(annotation::CANCEL).is_some_and(|value| value == cancel::NOW);
     if hard || matches!(outcome, PodOutcome::Waiting { .. }) || is_past(patience, now) {
         return delete(pod, status);
     }
     Decision::status(status).at(patience)
+}
+
+/// The pod of the run is being deleted. The hub tells its runner to stop, should the node not do it. When neither is heard
+/// of, the run is given up only after a time in which the runner has stopped by itself.
+fn going(seen: &RunFacts<'_>, mut status: RunStatus, pod: &Pod, now: Timestamp) -> RunDecision {
+    let requested = status.stop_requested_at.get_or_insert(MicroTime(now)).0;
+    let lost_at = [after(Some(requested), Some(PATIENCE)), pod_outcome::lost_at(pod)].into_iter().flatten().max();
+    if is_past(lost_at, now) {
+        return lost(seen, status, pod_outcome::lost_with_node(pod), now);
+    }
+    Decision::status(status).at(lost_at)
 }
 
 fn after_end(seen: &RunFacts<'_>, status: RunStatus, now: Timestamp) -> RunDecision {
