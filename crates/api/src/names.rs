@@ -127,6 +127,8 @@ pub mod reason {
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
     /// The Workspace does not exist.
     pub const WORKSPACE_NOT_FOUND: &str = "WorkspaceNotFound";
+    /// The Workspace is being deleted.
+    pub const WORKSPACE_DELETED: &str = "WorkspaceDeleted";
     /// A source could not be fetched.
     pub const SOURCE_FAILED: &str = "SourceFailed";
     /// A variable could not be resolved.
@@ -336,7 +338,7 @@ pub mod cancel {
 pub mod finalizer {
     /// Held by a Stack until its infrastructure is destroyed or orphaned.
     pub const STACK: &str = "knoll.dev/stack";
-    /// Held by a Workspace until its run has finished and its state is kept or deleted.
+    /// Held by a Workspace, from its first run that may change the state, until its runs have ended.
     pub const WORKSPACE: &str = "knoll.dev/workspace";
     /// Held by a Run until its pod is gone.
     pub const RUN: &str = "knoll.dev/run";

@@ -186,6 +186,11 @@ pub fn is_superseded(run: &Run) -> bool {
 #[must_use]
 pub fn decide(seen: &RunFacts<'_>, now: Timestamp) -> RunDecision {
     let status = status::of(seen.run);
+    let has_no_pod = matches!(status.phase, RunPhase::Pending | RunPhase::Queued | RunPhase::Review);
+    if has_no_pod && seen.workspace.is_some_and(|workspace| workspace.metadata.deletion_timestamp.is_some()) {
+        let message = format!("Workspace `{}` is being deleted, so nothing starts in it.", seen.run.spec.workspace);
+        return ended(seen, status, RunPhase::Discarded, &Cause::new(reason::WORKSPACE_DELETED, message), now);
+    }
     match status.phase {
         RunPhase::Pending | RunPhase::Queued => before_pod(seen, status, now),
         RunPhase::Starting | RunPhase::Running => with_pod(seen, status, now),

@@ -14,7 +14,7 @@ use http::{StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use knoll_api::Digest;
-use knoll_api::run::{Run, RunPhase};
+use knoll_api::run::Run;
 use knoll_api::wire::{EndReason, ErrorBody, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::Workspace;
 use knoll_core::queue::{Lane, lane};

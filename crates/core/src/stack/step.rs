@@ -175,6 +175,10 @@ fn is_current(facts: &StackFacts<'_>) -> bool {
 
 /// Adds the launch of a Run to a plan.
 fn launch(facts: &StackFacts<'_>, plan: Plan, purpose: Purpose, snapshot: Option<Snapshot>) -> Plan {
+    // Nothing starts in a Workspace that is being deleted. Its end is an event, and then it is created again.
+    if facts.workspace.is_some_and(|workspace| workspace.metadata.deletion_timestamp.is_some()) {
+        return plan;
+    }
     let number = plan.status.runs.saturating_add(1);
     let run = runs::run(facts.stack, number, purpose, snapshot.as_ref());
     let is_it =

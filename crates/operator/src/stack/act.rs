@@ -79,8 +79,13 @@ async fn launch_run(context: &Context, seen: &SeenStack, launch: Launch) -> Resu
     let Some(nonce) = nonce.filter(|nonce| stack::commitment(&run, nonce) == intent.commitment) else {
         return Ok(StackOutcome::NonceLost);
     };
-    run.annotations_mut().insert(annotation::NONCE.to_owned(), nonce);
-    create_run(context, &seen.stack, &run, &intent).await
+    run.annotations_mut().insert(annotation::NONCE.to_owned(), nonce.clone());
+    let outcome = create_run(context, &seen.stack, &run, &intent).await?;
+    if outcome == StackOutcome::NamespaceTerminating {
+        // Nothing was created, so the intent holds as it is.
+        context.nonces.remember(seen.stack.uid(), intent.commitment, nonce);
+    }
+    Ok(outcome)
 }
 
 async fn apply_workspace(context: &Context, stack: &Subject<Stack>) -> Result<StackOutcome, Error> {
