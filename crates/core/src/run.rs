@@ -22,6 +22,7 @@ mod review;
 pub mod status;
 pub mod steps;
 pub mod stop_times;
+mod stopping;
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ use knoll_api::{
 use kube::ResourceExt;
 
 use crate::{
-    conditions::{self, ConditionWriter},
+    conditions,
     machine::{Decision, Settled},
     policy::{self, Demands, Effective},
     queue::{self, Lane},
@@ -48,7 +49,8 @@ use pod_outcome::PodOutcome;
 use review::in_review;
 use status::Cause;
 use steps::Stage;
-use stop_times::{PATIENCE, POD_GRACE};
+
+pub use stopping::must_stop;
 
 /// How long the pod of a run that has ended may go on before it is deleted.
 const STRAY_AFTER: Duration = Duration::from_secs(300);
@@ -150,12 +152,6 @@ pub fn cancelled_by(run: &Run) -> Option<&str> {
     let by_user = run.annotations().get(annotation::CANCEL).is_some_and(|value| value != cancel::BY_STACK);
     let by = run.annotations().get(annotation::CANCELLED_BY).filter(|by| by_user && !by.is_empty());
     by.map(String::as_str)
-}
-
-/// Whether the runner of the run's current pod has to stop: somebody cancelled the run, or deleted its pod.
-#[must_use]
-pub fn must_stop(run: &Run) -> bool {
-    is_cancelled(run) || run.status.as_ref().is_some_and(|status| status.stop_requested_at.is_some())
 }
 
 /// What became of the run, in a sentence: it was cancelled, or deleted.
@@ -404,10 +400,10 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
         return lost(seen, status, cause, now);
     }
     if pod.metadata.deletion_timestamp.is_some() {
-        return going(seen, status, pod, now);
+        return stopping::with_its_pod(seen, status, pod, now);
     }
     if is_cancelled(run) {
-        return stopping(seen, status, pod, &outcome, now);
+        return stopping::cancelled(seen, status, pod, &outcome, now);
     }
     let PodOutcome::Waiting { why } = outcome else {
         return Decision::status(status);
@@ -424,44 +420,6 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
         status::enter(&mut status, run, phase, &cause, now);
     }
     Decision::status(status).at(deadline)
-}
-
-/// A cancelled run stops by itself when the hub tells its runner; a pod that has not started, does not stop in time, or
-/// has to stop at once, is deleted: to its runner that is a second request.
-fn stopping(
-    seen: &RunFacts<'_>,
-    mut status: RunStatus,
-    pod: &Pod,
-    outcome: &PodOutcome,
-    now: Timestamp,
-) -> RunDecision {
-    let (run, phase) = (seen.run, status.phase);
-    let cause = stopped(run, "; terraform is asked to stop.");
-    status::enter(&mut status, run, phase, &cause, now);
-    ConditionWriter::new(&mut status.conditions, run.metadata.generation, now).set(
-        condition::EXITED,
-        false,
-        &cause.reason,
-        cause.message,
-    );
-    let requested = status.stop_requested_at.get_or_insert(MicroTime(now)).0;
-    let patience = after(Some(requested), Some(POD_GRACE));
-    let hard = run.annotations().get(annotation::CANCEL).is_some_and(|value| value == cancel::NOW);
-    if hard || matches!(outcome, PodOutcome::Waiting { .. }) || is_past(patience, now) {
-        return delete(pod, status);
-    }
-    Decision::status(status).at(patience)
-}
-
-/// The pod of the run is being deleted. The hub tells its runner to stop, should the node not do it. When neither is heard
-/// of, the run is given up only after a time in which the runner has stopped by itself.
-fn going(seen: &RunFacts<'_>, mut status: RunStatus, pod: &Pod, now: Timestamp) -> RunDecision {
-    let requested = status.stop_requested_at.get_or_insert(MicroTime(now)).0;
-    let lost_at = [after(Some(requested), Some(PATIENCE)), pod_outcome::lost_at(pod)].into_iter().flatten().max();
-    if is_past(lost_at, now) {
-        return lost(seen, status, pod_outcome::lost_with_node(pod), now);
-    }
-    Decision::status(status).at(lost_at)
 }
 
 fn after_end(seen: &RunFacts<'_>, status: RunStatus, now: Timestamp) -> RunDecision {
