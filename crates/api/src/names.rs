@@ -47,6 +47,8 @@ pub mod condition {
     pub const DRIFTED: &str = "Drifted";
     /// The newest files of a Stack's source outside of the cluster are known.
     pub const FETCHED: &str = "Fetched";
+    /// Some outputs are too large for the status; absent when all are shown.
+    pub const OUTPUTS_HIDDEN: &str = "OutputsHidden";
 }
 
 /// Reasons of conditions and events.
@@ -95,6 +97,8 @@ pub mod reason {
     pub const EFFECTIVE: &str = "Effective";
     /// A newer revision superseded it.
     pub const SUPERSEDED: &str = "Superseded";
+    /// A Run has the snapshot of a Stack that did not start it.
+    pub const NOT_OF_ITS_STACK: &str = "NotOfItsStack";
     /// A process exited.
     pub const EXITED: &str = "Exited";
     /// A step failed.
@@ -109,6 +113,8 @@ pub mod reason {
     pub const NODE_LOST: &str = "NodeLost";
     /// The pod was deleted.
     pub const POD_DELETED: &str = "PodDeleted";
+    /// The hub did not answer its runner.
+    pub const HUB_LOST: &str = "HubLost";
     /// The pod ended without a report of its runner.
     pub const RUNNER_LOST: &str = "RunnerLost";
     /// The pod could not be created or started.
@@ -121,6 +127,8 @@ pub mod reason {
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
     /// The Workspace does not exist.
     pub const WORKSPACE_NOT_FOUND: &str = "WorkspaceNotFound";
+    /// The Workspace is being deleted.
+    pub const WORKSPACE_DELETED: &str = "WorkspaceDeleted";
     /// A source could not be fetched.
     pub const SOURCE_FAILED: &str = "SourceFailed";
     /// A variable could not be resolved.
@@ -201,6 +209,8 @@ pub mod reason {
     pub const DELETING: &str = "Deleting";
     /// The Atom of `rollbackWith` failed.
     pub const ATOM_FAILED: &str = "AtomFailed";
+    /// An output does not fit into a status.
+    pub const OUTPUT_TOO_LARGE: &str = "OutputTooLarge";
 }
 
 /// Labels.
@@ -217,7 +227,7 @@ pub mod label {
     pub const CONTENT: &str = "knoll.dev/content";
     /// The digest of the bundle that a ConfigMap belongs to, without `sha256:` and cut to 63 characters.
     pub const BUNDLE: &str = "knoll.dev/bundle";
-    /// Why a Stack started a Run; a [`Purpose`](crate::Purpose).
+    /// Why a Stack started a Run, for people; a [`Purpose`](crate::Purpose). The Stack's status has the one that counts.
     pub const PURPOSE: &str = "knoll.dev/purpose";
     /// Who manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -270,8 +280,10 @@ pub mod annotation {
     pub const SUPERSEDED: &str = "knoll.dev/superseded";
     /// On objects of a Stack: the UID of the Stack.
     pub const STACK_UID: &str = "knoll.dev/stack-uid";
-    /// On a Run: its number among the Runs of its Stack.
+    /// On a Run: its number among the Runs of its Stack, for people. The Stack's status has the number that counts.
     pub const NUMBER: &str = "knoll.dev/number";
+    /// On a Run: the nonce whose digest the status of its Stack had before the Run was created.
+    pub const NONCE: &str = "knoll.dev/launch-nonce";
     /// On an object of an Atom: the conditions that make it ready, as `Type=Status[/Reason],...`.
     pub const CONDITIONS: &str = "knoll.dev/conditions";
     /// On an object of an Atom: a CEL expression over `self` that is true when it is ready.
@@ -302,6 +314,8 @@ pub mod annotation {
     pub const UPDATED_AT: &str = "knoll.dev/updated-at";
     /// The outputs that are not sensitive, as JSON.
     pub const OUTPUTS: &str = "knoll.dev/outputs";
+    /// The outputs that are too large for [`OUTPUTS`], as JSON: their count and names.
+    pub const OUTPUTS_HIDDEN: &str = "knoll.dev/outputs-hidden";
     /// The offset in a run's log at which a ConfigMap's chunk begins, in bytes.
     pub const OFFSET: &str = "knoll.dev/offset";
     /// The size of the content in bytes.
@@ -324,7 +338,7 @@ pub mod cancel {
 pub mod finalizer {
     /// Held by a Stack until its infrastructure is destroyed or orphaned.
     pub const STACK: &str = "knoll.dev/stack";
-    /// Held by a Workspace until its run has finished and its state is kept or deleted.
+    /// Held by a Workspace, from its first run that may change the state, until its runs have ended.
     pub const WORKSPACE: &str = "knoll.dev/workspace";
     /// Held by a Run until its pod is gone.
     pub const RUN: &str = "knoll.dev/run";

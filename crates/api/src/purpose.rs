@@ -2,13 +2,11 @@
 
 use std::fmt;
 
-use kube_core::ResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{names::label, run::Run};
-
-/// The purpose of a Run of a Stack, as the label [`label::PURPOSE`] has it.
+/// The purpose of a Run of a Stack, as the Stack's status has it. The label
+/// [`PURPOSE`](crate::names::label::PURPOSE) shows it to people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
@@ -44,13 +42,6 @@ impl Purpose {
     #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|purpose| purpose.as_str() == value)
-    }
-
-    /// The purpose of a Stack's Run. A Run without a known purpose counts as one that applies, because it may have
-    /// changed the infrastructure.
-    #[must_use]
-    pub fn of(run: &Run) -> Self {
-        run.labels().get(label::PURPOSE).and_then(|value| Self::parse(value)).unwrap_or_default()
     }
 }
 

@@ -256,6 +256,13 @@ pub struct StackStatus {
     /// The purpose of the newest Run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_purpose: Option<Purpose>,
+    /// The Run that is about to be created. It is written before the Run, so that an interrupted operator finds the Run
+    /// again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launching: Option<LaunchIntent>,
+    /// The Runs that the Stack has started and still keeps, the newest last. No other Run counts, whatever its labels say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub started_runs: Vec<StartedRun>,
     /// The number of Runs that the Stack has started.
     #[serde(default)]
     pub runs: u32,
@@ -295,6 +302,34 @@ impl StackStatus {
             None => (None, None, None),
         };
     }
+}
+
+/// A Run that a Stack has started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StartedRun {
+    /// The name of the Run.
+    pub name: String,
+    /// The UID of the Run.
+    pub uid: String,
+    /// The number of the Run among those of the Stack.
+    pub number: u32,
+    /// The purpose of the Run.
+    pub purpose: Purpose,
+}
+
+/// A Run that a Stack is about to create.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LaunchIntent {
+    /// The name of the Run.
+    pub name: String,
+    /// The number of the Run among those of the Stack.
+    pub number: u32,
+    /// The purpose of the Run.
+    pub purpose: Purpose,
+    /// The digest of the Run's content and of a nonce that nobody knows before the Run exists.
+    pub commitment: String,
 }
 
 /// Files that were fetched from outside of the cluster.

@@ -171,9 +171,6 @@ pub struct Timeouts {
     /// Time in `review`, after which the plan is discarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<Duration>,
-    /// Timeout of the step `setup`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub setup: Option<Duration>,
     /// Timeout of each attempt of `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Duration>,
@@ -192,12 +189,11 @@ impl Timeouts {
     /// Returns these timeouts, with those of `other` as defaults.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
-        let Self { queue, pending, review, setup, init, plan, apply, command } = self;
+        let Self { queue, pending, review, init, plan, apply, command } = self;
         Self {
             queue: queue.or_else(|| other.queue.clone()),
             pending: pending.or_else(|| other.pending.clone()),
             review: review.or_else(|| other.review.clone()),
-            setup: setup.or_else(|| other.setup.clone()),
             init: init.or_else(|| other.init.clone()),
             plan: plan.or_else(|| other.plan.clone()),
             apply: apply.or_else(|| other.apply.clone()),
@@ -209,12 +205,12 @@ impl Timeouts {
     #[must_use]
     pub fn of_step(&self, step: StepName) -> Option<&Duration> {
         match step {
-            StepName::Setup => self.setup.as_ref(),
             StepName::Init => self.init.as_ref(),
             StepName::Plan => self.plan.as_ref(),
             StepName::Apply => self.apply.as_ref(),
             StepName::Command => self.command.as_ref(),
-            StepName::PreInit
+            StepName::Setup
+            | StepName::PreInit
             | StepName::PostInit
             | StepName::PrePlan
             | StepName::PostPlan
@@ -230,10 +226,6 @@ impl Timeouts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Retry {
-    /// Attempts of `setup`. Defaults to 3.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 20))]
-    pub setup: Option<u32>,
     /// Attempts of `init`, which depends on the network. Defaults to 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20))]
@@ -255,7 +247,6 @@ impl Retry {
     #[must_use]
     pub fn attempts(&self, step: StepName) -> u32 {
         match step {
-            StepName::Setup => self.setup.unwrap_or(3),
             StepName::Init => self.init.unwrap_or(3),
             StepName::Plan => self.plan.unwrap_or(1),
             _ => 1,

@@ -10,14 +10,16 @@
 //! | `PUT /v1/plan`, `GET /v1/plan` | the plan's bytes | the plan's bytes |
 //! | `POST /v1/log?offset=N` | bytes of the log from `N` on | 409 with [`LogOffset`] when the hub has another count |
 //! | `PUT /v1/progress` | [`Progress`] | [`ProgressReply`] |
-//! | `GET /v1/cancel` | | 200 when the run is cancelled |
+//! | `GET /v1/cancel` | | 200 when the runner has to stop; 204 when the API confirms that it goes on |
 //! | `GET /v1/history?serial=N` | | an earlier state that is kept |
 //! | `GET /v1/upload` | | the state that was handed in for this run |
 //! | `GET /v1/container?name=N` | | 200 with an [`ErrorBody`] when that container of the pod will not start |
 //!
-//! Every failure is answered with an [`ErrorBody`]. A runner whose pod is not the Run's gets 403.
+//! Every failure is answered with an [`ErrorBody`]. A runner whose pod is not the Run's gets 403. A runner takes 401, 403
+//! and 409 as a fence and stops terraform, and so it does when it hears nothing from the hub ([`StopTimes`]).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -106,6 +108,22 @@ pub mod env {
     pub const PLUGIN_CACHE: &str = "KNOLL_PLUGIN_CACHE";
 }
 
+/// When a runner stops terraform, and how long each part of that takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StopTimes {
+    /// How long the runner goes on without an answer to `GET /v1/cancel`.
+    pub silence: Duration,
+    /// How long the runner waits for such an answer.
+    pub answer: Duration,
+    /// From SIGINT to SIGTERM.
+    pub interrupt: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub terminate: Duration,
+    /// How long a runner that has stopped because of the silence offers the last state and its report.
+    pub deliver: Duration,
+}
+
 /// Everything a runner has to know about its run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -173,6 +191,8 @@ pub struct Job {
     /// How long a step may take, in seconds; no limit when it is not named.
     #[serde(default)]
     pub timeouts: BTreeMap<StepName, u64>,
+    /// When terraform is stopped.
+    pub stop: StopTimes,
     /// Waits that long for a client before the first output; does not wait when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach_timeout_seconds: Option<u64>,
@@ -326,6 +346,8 @@ pub enum EndReason {
     OomKilled,
     /// The pod was terminated while terraform ran.
     PodDeleted,
+    /// The hub did not answer for too long, so terraform was stopped.
+    HubLost,
     Evicted,
     NodeLost,
     /// The runner was stopped by somebody else than Kubernetes.
@@ -352,6 +374,7 @@ impl EndReason {
             Self::TimedOut => reason::TIMED_OUT,
             Self::OomKilled => reason::OOM_KILLED,
             Self::PodDeleted => reason::POD_DELETED,
+            Self::HubLost => reason::HUB_LOST,
             Self::Evicted => reason::EVICTED,
             Self::NodeLost => reason::NODE_LOST,
             Self::RunnerLost => reason::RUNNER_LOST,

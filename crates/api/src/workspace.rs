@@ -197,7 +197,7 @@ pub enum WorkspacePhase {
     Idle,
     /// A run holds the lock. Next: `Idle`.
     Active,
-    /// The Workspace is being deleted, and waits for its run to finish.
+    /// The Workspace is being deleted, and waits for its runs to end.
     Deleting,
 }
 

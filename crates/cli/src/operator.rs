@@ -10,8 +10,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::api::core::v1::{Service, Volume};
 use knoll_api::names::API_VERSION;
 use knoll_core::pod::{Platform, PluginCache, Runner, ToolImage};
+use knoll_core::stop_times::Silence;
 use knoll_deploy::{HUB_PORT, LEASE, METRICS_PORT, SERVICE};
-use knoll_hub::{Hub, Tls};
+use knoll_hub::{Hub, HubSettings, Tls};
 use knoll_operator::health::Health;
 use knoll_operator::lease;
 use knoll_operator::metrics::Metrics;
@@ -84,6 +85,14 @@ pub struct OperatorArgs {
     local_sources: bool,
     #[command(flatten)]
     fetch: FetchArgs,
+    /// How long a runner that cannot reach the hub goes on before it stops terraform, from 40s to 90s
+    #[arg(long, env = "KNOLL_RUNNER_SILENCE", default_value = "80s", value_name = "DURATION", value_parser = silence)]
+    runner_silence: Silence,
+}
+
+fn silence(text: &str) -> Result<Silence, String> {
+    let duration: knoll_api::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    Silence::new(duration.get()).map_err(|error| error.to_string())
 }
 
 /// Runs until the process receives a termination signal.
@@ -143,7 +152,8 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
     let listen = args.hub_listen.unwrap_or_else(|| every_address(HUB_PORT));
     let observer = services::observer(&metrics);
     let storage = knoll_storage::Storage::new(client.clone());
-    let hub = Hub::start(storage, namespace, listen, tls, fetch.clone(), observer, stop.clone()).await?;
+    let settings = HubSettings { fetch: fetch.clone(), silence: args.runner_silence };
+    let hub = Hub::start(storage, namespace, listen, tls, settings, observer, stop.clone()).await?;
     let metrics_listen = args.metrics_listen.unwrap_or_else(|| every_address(METRICS_PORT));
     let monitor = TcpListener::bind(metrics_listen).await.with_context(|| {
         format!(

@@ -9,6 +9,7 @@ pub mod conditions;
 pub mod events;
 pub mod identity;
 pub mod machine;
+pub mod outputs;
 pub mod patch;
 pub mod policy;
 pub mod readiness;
@@ -16,5 +17,5 @@ pub mod run;
 pub mod stack;
 pub mod workspace;
 
-pub use run::{frozen, pod, pod_outcome, progress, status, steps};
+pub use run::{frozen, pod, pod_outcome, progress, status, steps, stop_times};
 pub use workspace::queue;

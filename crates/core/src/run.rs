@@ -21,6 +21,8 @@ pub mod progress;
 mod review;
 pub mod status;
 pub mod steps;
+pub mod stop_times;
+mod stopping;
 
 use std::time::Duration;
 
@@ -37,16 +39,18 @@ use knoll_api::{
 use kube::ResourceExt;
 
 use crate::{
-    conditions::{self, ConditionWriter},
+    conditions,
     machine::{Decision, Settled},
     policy::{self, Demands, Effective},
     queue::{self, Lane},
+    stack::{self, Launched},
 };
-use pod::GRACE_SECONDS;
 use pod_outcome::PodOutcome;
 use review::in_review;
 use status::Cause;
 use steps::Stage;
+
+pub use stopping::must_stop;
 
 /// How long the pod of a run that has ended may go on before it is deleted.
 const STRAY_AFTER: Duration = Duration::from_secs(300);
@@ -178,6 +182,11 @@ pub fn is_superseded(run: &Run) -> bool {
 #[must_use]
 pub fn decide(seen: &RunFacts<'_>, now: Timestamp) -> RunDecision {
     let status = status::of(seen.run);
+    let has_no_pod = matches!(status.phase, RunPhase::Pending | RunPhase::Queued | RunPhase::Review);
+    if has_no_pod && seen.workspace.is_some_and(|workspace| workspace.metadata.deletion_timestamp.is_some()) {
+        let message = format!("Workspace `{}` is being deleted, so nothing starts in it.", seen.run.spec.workspace);
+        return ended(seen, status, RunPhase::Discarded, &Cause::new(reason::WORKSPACE_DELETED, message), now);
+    }
     match status.phase {
         RunPhase::Pending | RunPhase::Queued => before_pod(seen, status, now),
         RunPhase::Starting | RunPhase::Running => with_pod(seen, status, now),
@@ -298,6 +307,20 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         let cause = Cause::new(reason::SUPERSEDED, "A newer revision took its place before it started.");
         return ended(seen, status, RunPhase::Discarded, &cause, now);
     }
+    if stack::is_launched(run) {
+        match stack::launched(seen.stack, run) {
+            Launched::Confirmed => {}
+            Launched::Intended => return Decision::status(status).at(now.checked_add(TAKE_NOTE).ok()),
+            Launched::Never => {
+                let message = format!(
+                    "Stack `{}` has not started this run: its status does not name it. Only a Stack can start a run of a snapshot.",
+                    run.spec.workspace
+                );
+                let cause = Cause::new(reason::NOT_OF_ITS_STACK, message);
+                return ended(seen, status, RunPhase::Discarded, &cause, now);
+            }
+        }
+    }
     let timeouts = steps::timeouts(&run.spec, seen.workspace);
     let queued_since = run.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let deadline = after(queued_since, timeouts.queue.as_ref().map(|limit| limit.get()));
@@ -366,7 +389,7 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
         };
         return lost(seen, status, cause, now);
     };
-    let outcome = match pod_outcome::of(pod, now) {
+    let outcome = match pod_outcome::reported(pod) {
         // A runner reports up to a second before its node updates the pod's status.
         PodOutcome::Waiting { .. } if status.reported_at.is_some() => PodOutcome::Running,
         outcome => outcome,
@@ -377,10 +400,10 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
         return lost(seen, status, cause, now);
     }
     if pod.metadata.deletion_timestamp.is_some() {
-        return Decision::status(status).at(pod_outcome::lost_at(pod));
+        return stopping::with_its_pod(seen, status, pod, now);
     }
     if is_cancelled(run) {
-        return stopping(seen, status, pod, &outcome, now);
+        return stopping::cancelled(seen, status, pod, &outcome, now);
     }
     let PodOutcome::Waiting { why } = outcome else {
         return Decision::status(status);
@@ -397,33 +420,6 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
         status::enter(&mut status, run, phase, &cause, now);
     }
     Decision::status(status).at(deadline)
-}
-
-/// A cancelled run stops by itself when the hub tells its runner; a pod that has not started, does not stop in time, or
-/// has to stop at once, is deleted: to its runner that is a second request.
-fn stopping(
-    seen: &RunFacts<'_>,
-    mut status: RunStatus,
-    pod: &Pod,
-    outcome: &PodOutcome,
-    now: Timestamp,
-) -> RunDecision {
-    let (run, phase) = (seen.run, status.phase);
-    let cause = stopped(run, "; terraform is asked to stop.");
-    status::enter(&mut status, run, phase, &cause, now);
-    ConditionWriter::new(&mut status.conditions, run.metadata.generation, now).set(
-        condition::EXITED,
-        false,
-        &cause.reason,
-        cause.message,
-    );
-    let requested = status.stop_requested_at.get_or_insert(MicroTime(now)).0;
-    let patience = after(Some(requested), u64::try_from(GRACE_SECONDS).ok().map(Duration::from_secs));
-    let hard = run.annotations().get(annotation::CANCEL).is_some_and(|value| value == cancel::NOW);
-    if hard || matches!(outcome, PodOutcome::Waiting { .. }) || is_past(patience, now) {
-        return delete(pod, status);
-    }
-    Decision::status(status).at(patience)
 }
 
 fn after_end(seen: &RunFacts<'_>, status: RunStatus, now: Timestamp) -> RunDecision {

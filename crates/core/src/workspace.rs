@@ -2,11 +2,11 @@
 
 pub mod queue;
 
-use std::{collections::BTreeSet, convert::Infallible, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use knoll_api::{
-    names::{condition, reason},
+    names::{condition, finalizer, reason},
     run::{Operation, Run, RunPhase, StepName},
     stack::Stack,
     variables::Variables,
@@ -17,9 +17,10 @@ use kube::ResourceExt;
 use crate::{
     conditions::ConditionWriter,
     machine::Decision,
+    outputs::{self, HiddenOutputs},
     policy::{self, Effective},
 };
-use queue::{QueueEntry, QueueStanding, View};
+use queue::{Lane, QueueEntry, QueueStanding, View};
 
 /// The wait before the pods of a Run that is gone are looked at again.
 const LINGERING: Duration = Duration::from_secs(1);
@@ -44,21 +45,52 @@ pub struct WorkspaceFacts<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Head {
     pub summary: StateSummary,
-    /// The outputs that are not sensitive.
+    /// The outputs that are not sensitive and fit into a status.
     pub outputs: Variables,
+    /// Those that are too large for it.
+    pub hidden: HiddenOutputs,
 }
 
-/// Decides the next status of a Workspace.
+/// An action on the Workspace itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkspaceAction {
+    /// Add the finalizer: from now on the Workspace stays until its runs have ended.
+    AddFinalizer,
+    /// Remove the finalizer of a deleted Workspace: none of its runs is unfinished.
+    RemoveFinalizer,
+}
+
+/// Decides the next status of a Workspace. No run that may change the state gets the lock before the Workspace has the
+/// finalizer, and a deleted Workspace keeps the finalizer until its last run has ended.
 #[must_use]
-pub fn decide(seen: &WorkspaceFacts<'_>, now: Timestamp) -> Decision<WorkspaceStatus, Infallible> {
+pub fn decide(seen: &WorkspaceFacts<'_>, now: Timestamp) -> Decision<WorkspaceStatus, WorkspaceAction> {
+    let is_held = seen.workspace.finalizers().iter().any(|held| held == finalizer::WORKSPACE);
+    let unfinished = unfinished(seen);
+    let changes = unfinished.iter().any(|run| queue::lane(&run.spec) == Lane::Queue);
+    match (is_deleted(seen.workspace), is_held) {
+        (false, false) if changes => return Decision::act(WorkspaceAction::AddFinalizer),
+        (true, true) if unfinished.is_empty() && seen.lingering.is_empty() => {
+            return Decision::act(WorkspaceAction::RemoveFinalizer);
+        }
+        _ => {}
+    }
     let again = if seen.lingering.is_empty() { None } else { now.checked_add(LINGERING).ok() };
     Decision::status(status(seen, now)).at(again)
+}
+
+fn is_deleted(workspace: &Workspace) -> bool {
+    workspace.metadata.deletion_timestamp.is_some()
+}
+
+fn unfinished<'a>(seen: &WorkspaceFacts<'a>) -> Vec<&'a Run> {
+    let is_finished = |run: &Run| run.status.as_ref().is_some_and(|status| status.phase.is_finished());
+    seen.runs.iter().copied().filter(|run| !is_finished(run)).collect()
 }
 
 fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
     let workspace = seen.workspace;
     let mut next = workspace.status.clone().unwrap_or_default();
-    let deleting = workspace.metadata.deletion_timestamp.is_some();
+    let deleting = is_deleted(workspace);
 
     if let Some(applied) = applied_by(seen) {
         next.bundle = Some(applied);
@@ -69,15 +101,25 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
     if places.active.is_none() || places.active != next.active {
         next.state = seen.head.map(|head| head.summary.clone());
         next.outputs = seen.head.map(|head| head.outputs.clone()).unwrap_or_default();
+        let hidden = seen.head.map(|head| head.hidden.clone()).unwrap_or_default();
+        outputs::tell(&mut next.conditions, workspace.metadata.generation, &hidden, now);
     }
     next.active = places.active;
     next.queue = places.queue;
     next.observed_generation = workspace.metadata.generation;
     next.phase = match (&next.active, deleting) {
-        (Some(_), true) => WorkspacePhase::Deleting,
+        (_, true) => WorkspacePhase::Deleting,
         (Some(_), false) => WorkspacePhase::Active,
-        (None, _) => WorkspacePhase::Idle,
+        (None, false) => WorkspacePhase::Idle,
     };
+    if deleting {
+        let message = waits_for(seen);
+        ConditionWriter::new(&mut next.conditions, workspace.metadata.generation, now)
+            .set(condition::READY, false, reason::DELETING, message.clone())
+            .set(condition::RECONCILING, true, reason::DELETING, message)
+            .set(condition::STALLED, false, reason::DELETING, "");
+        return next;
+    }
     let (why, message) = match &next.active {
         Some(active) => (reason::ACTIVATED, format!("Run `{active}` holds the lock; {} wait.", next.queue.len())),
         None => (reason::IDLE, "No run holds the lock.".to_owned()),
@@ -95,6 +137,22 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
         .set(condition::RECONCILING, false, why, "")
         .set(condition::STALLED, !violations.is_empty(), why, refused);
     next
+}
+
+/// What a deleted Workspace waits for.
+fn waits_for(seen: &WorkspaceFacts<'_>) -> String {
+    const NAMED: usize = 5;
+    let mut names: Vec<String> = unfinished(seen).iter().map(|run| run.name_any()).collect();
+    names.extend(seen.lingering.iter().cloned());
+    let Some(first) = names.first() else { return "The Workspace is being deleted.".to_owned() };
+    let shown = names.iter().take(NAMED).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let more = match names.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "The Workspace is deleted when these runs have ended and their state is stored: {shown}{more}. To stop one: knoll cancel {first}"
+    )
 }
 
 /// Whether the run by that name is still among the runs: if it is not, somebody has to make sure that it is gone.
@@ -144,10 +202,15 @@ fn needs_approval(seen: &WorkspaceFacts<'_>, run: &Run) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use knoll_api::{run::RunSpec, workspace::WorkspaceSpec};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use knoll_api::{
+        run::{RunSpec, RunStatus},
+        workspace::WorkspaceSpec,
+    };
     use serde_json::json;
 
     use super::*;
+    use crate::machine::Next;
 
     #[track_caller]
     fn check(operation: &str, published: serde_json::Value, expect: Option<&str>) {
@@ -188,6 +251,75 @@ mod tests {
         };
         assert_eq!(entry(&seen, &command("state rm"), false).standing, QueueStanding::Held);
         assert_eq!(entry(&seen, &command("state mv"), false).standing, QueueStanding::Waiting);
+    }
+
+    fn run(name: &str, operation: Operation, phase: RunPhase) -> Run {
+        let mut run = Run::new(name, RunSpec { workspace: "w".into(), operation, ..RunSpec::default() });
+        run.status = Some(RunStatus { phase, ..RunStatus::default() });
+        run
+    }
+
+    fn decided(
+        deleted: bool,
+        held: bool,
+        runs: &[Run],
+        lingering: &[&str],
+    ) -> Decision<WorkspaceStatus, WorkspaceAction> {
+        let mut workspace = Workspace::new("w", Default::default());
+        workspace.metadata.deletion_timestamp = deleted.then_some(Time(Timestamp::UNIX_EPOCH));
+        workspace.metadata.finalizers = held.then(|| vec![finalizer::WORKSPACE.to_owned()]);
+        let runs: Vec<&Run> = runs.iter().collect();
+        let lingering = lingering.iter().map(ToString::to_string).collect();
+        let seen = WorkspaceFacts {
+            workspace: &workspace,
+            runs: &runs,
+            lingering: &lingering,
+            head: None,
+            stack: None,
+            policy: &Effective::default(),
+        };
+        decide(&seen, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_workspace_that_was_deleted_during_an_apply_waits_for_it() {
+        use RunPhase::{Failed, Pending, Running, Succeeded};
+        let (add, remove) = (Some(WorkspaceAction::AddFinalizer), Some(WorkspaceAction::RemoveFinalizer));
+        let (apply, plan) = (Operation::Apply, Operation::Plan);
+        let rows: &[(bool, bool, &[(Operation, RunPhase)], Option<WorkspaceAction>)] = &[
+            (false, false, &[], None),
+            (false, false, &[(apply, Pending)], add),
+            (false, false, &[(plan, Running)], None),
+            (false, false, &[(apply, Succeeded)], None),
+            (false, true, &[(apply, Pending)], None),
+            (true, true, &[(apply, Running)], None),
+            (true, true, &[(plan, Running)], None),
+            (true, true, &[(apply, Failed), (plan, Succeeded)], remove),
+            (true, true, &[], remove),
+            (true, false, &[(apply, Running)], None),
+        ];
+        for (deleted, held, runs, expect) in rows {
+            let runs: Vec<Run> = runs.iter().map(|(operation, phase)| run("r", *operation, *phase)).collect();
+            let action = match decided(*deleted, *held, &runs, &[]).next {
+                Next::Act(action) => Some(action),
+                Next::Status(_) => None,
+            };
+            assert_eq!(action, *expect, "{deleted} {held} {runs:?}");
+        }
+        assert!(matches!(decided(true, true, &[], &["a run whose pod is there"]).next, Next::Status(_)));
+    }
+
+    #[test]
+    fn a_deleted_workspace_says_what_it_waits_for() {
+        let runs = [run("a", Operation::Apply, RunPhase::Running), run("b", Operation::Plan, RunPhase::Running)];
+        let Next::Status(status) = decided(true, true, &runs, &[]).next else { panic!() };
+        assert_eq!(status.phase, WorkspacePhase::Deleting);
+        let ready = crate::conditions::find(&status.conditions, condition::READY).unwrap();
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", reason::DELETING));
+        assert_eq!(
+            ready.message,
+            "The Workspace is deleted when these runs have ended and their state is stored: `a`, `b`. To stop one: knoll cancel a"
+        );
     }
 
     #[test]

@@ -95,6 +95,14 @@ fn runs(operator: &str) -> Policy {
     let stack = texts("labels", label::STACK);
     let uid = texts("annotations", annotation::STACK_UID);
     let number = texts("annotations", annotation::NUMBER);
+    let nonce = texts("annotations", annotation::NONCE);
+    let superseded = texts("annotations", annotation::SUPERSEDED);
+    let purpose = texts("labels", label::PURPOSE);
+    let snapshot = forbidden(
+        "oldObject != null || variables.operator || !has(object.spec.snapshot)",
+        "leave spec.snapshot out: only the operator starts the Runs of a Stack",
+        "",
+    );
     Policy {
         name: "knoll-runs",
         group: GROUP,
@@ -111,6 +119,10 @@ fn runs(operator: &str) -> Policy {
             reserved(label::STACK, "variables.stack", &stack.1),
             reserved(annotation::STACK_UID, &uid.0, &uid.1),
             reserved(annotation::NUMBER, &number.0, &number.1),
+            reserved(annotation::NONCE, &nonce.0, &nonce.1),
+            reserved(annotation::SUPERSEDED, &superseded.0, &superseded.1),
+            reserved(label::PURPOSE, &purpose.0, &purpose.1),
+            snapshot,
         ],
     }
 }

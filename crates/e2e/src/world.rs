@@ -96,6 +96,14 @@ impl World {
         matches!(self.kind, Kind::Real)
     }
 
+    /// The username of the operator.
+    pub fn operator_user(&self) -> &'static str {
+        match self.kind {
+            Kind::Embedded { .. } => "system:knoll",
+            Kind::Real => "system:serviceaccount:knoll-system:knoll-operator",
+        }
+    }
+
     /// An administrator's client for the runtime of the calling test.
     ///
     /// # Panics

@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use k8s_openapi::api::core::v1::Secret;
-use knoll_api::Stack;
 use knoll_api::names::condition;
 use knoll_api::run::RunPhase;
 use knoll_api::stack::{StackPhase, StackStatus};
+use knoll_api::{Stack, Workspace};
 use knoll_e2e::{Namespace, World};
 use serde_json::{Value, json};
 
@@ -119,6 +119,30 @@ async fn a_stack_is_reviewed_follows_its_inputs_and_is_destroyed_without_them() 
     gone(&namespace, "net");
     let left = namespace.kubectl(&["get", "runs,workspaces,secrets", "-l", "knoll.dev/stack=net", "-o", "name"]).ok();
     assert_eq!(left, "");
+}
+
+/// The Workspace and the Stack show the small outputs, and name the large one.
+#[tokio::test]
+async fn an_output_that_was_too_large_hid_every_output_after_it() {
+    let namespace = World::get().namespace().await;
+    let module = r#"
+output "a" { value = join("", [for i in range(1000) : join("", [for j in range(200) : "x"])]) }
+output "b" { value = "small" }
+"#;
+    apply(&namespace, &stack("net", json!({"source": inline(module)})));
+    let net = settled(&namespace, "net", 1).await;
+    assert_eq!(json!(of(&net).outputs), json!({"b": "small"}));
+    assert!(message(&net, condition::OUTPUTS_HIDDEN).contains("`a`"), "{:?}", of(&net).conditions);
+    let is_shown = |workspace: &Workspace| {
+        let status = workspace.status.clone().unwrap_or_default();
+        let hidden = status.conditions.iter().find(|found| found.type_ == condition::OUTPUTS_HIDDEN);
+        json!(status.outputs) == json!({"b": "small"}) && hidden.is_some_and(|hidden| hidden.message.contains("`a`"))
+    };
+    let _: Workspace = namespace.until("net", "showed the small output and named the large one", is_shown).await;
+
+    apply(&namespace, &stack("net", json!({"source": inline("output \"b\" { value = \"small\" }")})));
+    let net = settled(&namespace, "net", 2).await;
+    assert_eq!(message(&net, condition::OUTPUTS_HIDDEN), "");
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! What a runner has to do: from its Run and from the frozen job, or from its Workspace if the run has one pod only.
 
 use knoll_api::run::{Run, RunSpec, RunStatus};
-use knoll_api::wire::{Job, PROTOCOL, Stage};
+use knoll_api::wire::{Job, PROTOCOL, Stage, StopTimes};
 use knoll_api::workspace::{StateKind, Workspace};
 use knoll_core::frozen::{JobInputs, changed_since_planned};
-use knoll_core::run::is_cancelled;
+use knoll_core::run::must_stop;
 use knoll_core::steps;
 use knoll_storage::{FreezeError, Lookup, Owner, States, Storage};
 use kube::ResourceExt;
@@ -22,6 +22,7 @@ pub async fn of(
     workspace: &Workspace,
     writer: Option<&str>,
     log_offset: u64,
+    stop: StopTimes,
 ) -> Result<Job, Error> {
     let namespace = run.namespace().unwrap_or_default();
     let owner = Owner::from(workspace);
@@ -72,9 +73,10 @@ pub async fn of(
         retry: steps::attempts(&run.spec),
         retry_backoff_millis: u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX),
         timeouts,
+        stop,
         // A client attaches once, to the first pod.
         attach_timeout_seconds: (attach && stage != Stage::Apply).then_some(attach_timeout.as_secs()),
-        cancel: is_cancelled(run),
+        cancel: must_stop(run),
         earlier_steps: status.steps,
         log_offset,
     })

@@ -19,6 +19,6 @@ mod tls;
 mod trace;
 
 pub use error::Error;
-pub use server::{Hub, Running, StartError};
+pub use server::{Hub, HubSettings, Running, StartError};
 pub use tls::{Error as TlsError, Tls};
 pub use trace::Observer;

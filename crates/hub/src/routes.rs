@@ -14,11 +14,15 @@ use http::{StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use knoll_api::Digest;
-use knoll_api::run::{Run, RunPhase};
+use knoll_api::run::Run;
 use knoll_api::wire::{EndReason, ErrorBody, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::Workspace;
 use knoll_core::queue::{Lane, lane};
-use knoll_core::{pod_outcome, run::is_cancelled};
+use knoll_core::stop_times::{POLL, Silence};
+use knoll_core::{
+    pod_outcome,
+    run::{is_cancelled, must_stop},
+};
 use knoll_storage::states::may_force;
 use knoll_storage::{Error as StorageError, Owner, Sources, States, Storage};
 use kube::runtime::watcher::watch_object;
@@ -35,8 +39,8 @@ use crate::session::{Session, Sessions, has_ended_for_its_pod};
 use crate::trace::{self, Observer};
 use crate::{bundle, images, job, progress};
 
-/// How long a runner waits for the news of a cancellation before it asks again. Proxies cut longer waits.
-const POLL: Duration = Duration::from_secs(50);
+/// How long a runner waits for news of a hook's container before it asks again. Proxies cut longer waits.
+const CONTAINER_POLL: Duration = Duration::from_secs(50);
 /// How long a Workspace that is not in the copy yet is waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a run waits for a state that its client has yet to hand in.
@@ -61,6 +65,8 @@ pub struct Shared {
     pub sources: Sources,
     /// What requests may hold.
     pub budgets: Budgets,
+    /// How long a runner goes on without an answer.
+    pub silence: Silence,
     /// Takes the duration of requests.
     pub observer: Observer,
     pub shutdown: CancellationToken,
@@ -145,8 +151,11 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
     // Only a second pod finds a log of an earlier one.
     let second = runner.run.status.as_ref().is_some_and(|status| !status.steps.is_empty());
     let log_offset = if second { runner.session.log.offset().await? } else { 0 };
+    let stop = shared.silence.times();
     let job = match images::are_those_of_the_plan(&shared.client, &runner.session.caller, &runner.run).await {
-        Ok(()) => job::of(&shared.storage, &shared.states, &runner.run, &workspace, runner.writer(), log_offset).await,
+        Ok(()) => {
+            job::of(&shared.storage, &shared.states, &runner.run, &workspace, runner.writer(), log_offset, stop).await
+        }
         Err(error) => Err(error),
     };
     let (reason, error) = match job {
@@ -280,7 +289,7 @@ async fn get_container(
     });
     let mut looks = std::pin::pin!(looks);
     let trouble = tokio::select! {
-        trouble = tokio::time::timeout(POLL, looks.next()) => trouble.ok().flatten(),
+        trouble = tokio::time::timeout(CONTAINER_POLL, looks.next()) => trouble.ok().flatten(),
         () = shared.shutdown.cancelled() => None,
     };
     match trouble {
@@ -326,6 +335,13 @@ async fn put_progress(
         tracing::warn!(run = runner.session.run, "the files of a run are not kept: its source has changed meanwhile");
         report.bundle = None;
     }
+    if let Some(exit) = report.exit.as_mut().filter(|exit| exit.reason == Some(EndReason::Cancelled))
+        && must_stop(&runner.run)
+        && !is_cancelled(&runner.run)
+    {
+        // The hub told the runner to stop because its pod is being deleted.
+        exit.reason = Some(EndReason::PodDeleted);
+    }
     if let Some(exit) = report.exit.as_mut().filter(|exit| exit.reason == Some(EndReason::PodDeleted)) {
         explain_stop(&shared.client, &runner.session.caller, exit).await?;
     }
@@ -342,7 +358,7 @@ async fn put_progress(
         shared.states.close(&caller.namespace, workspace, &caller.uid).await;
         shared.sessions.end(&runner.session);
     }
-    Ok(Json(ProgressReply { cancel: is_cancelled(&runner.run) }))
+    Ok(Json(ProgressReply { cancel: must_stop(&runner.run) }))
 }
 
 /// Puts the reason why a runner was stopped into its report: the pod knows it, the runner does not.
@@ -362,18 +378,20 @@ async fn explain_stop(client: &Client, caller: &Caller, exit: &mut Exit) -> Resu
     Ok(())
 }
 
-/// Answers when the run is cancelled, or has ended otherwise; with 204 when neither happened for a while.
-async fn get_cancel(State(shared): State<Arc<Shared>>, runner: Runner) -> StatusCode {
+/// Answers when the runner has to stop; with 204 when that did not happen for a while. The answer is the API's own word:
+/// a replica that does not reach the API keeps no runner going.
+async fn get_cancel(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<StatusCode, Error> {
     let Session { caller, run, .. } = &*runner.session;
     let stopped = shared.runs.wait_for(POLL, || {
         let run = shared.runs.get(&caller.namespace, run);
-        let over = |run: &Run| run.status.as_ref().is_some_and(|status| status.phase == RunPhase::Cancelled);
-        run.is_none_or(|run| is_cancelled(&run) || over(&run)).then_some(())
+        run.is_none_or(|run| must_stop(&run) || has_ended_for_its_pod(&run)).then_some(())
     });
     tokio::select! {
-        stopped = stopped => if stopped.is_some() { StatusCode::OK } else { StatusCode::NO_CONTENT },
-        () = shared.shutdown.cancelled() => StatusCode::NO_CONTENT,
+        _ = stopped => {}
+        () = shared.shutdown.cancelled() => return Err(Error::NotYet("the hub shuts down; ask again".to_owned())),
     }
+    let run = shared.sessions.confirmed(&runner.session).await?;
+    Ok(if must_stop(&run) { StatusCode::OK } else { StatusCode::NO_CONTENT })
 }
 
 fn content_or_nothing(content: Option<Bytes>, held: Held) -> Response {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::{Extension, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use knoll_core::stop_times::Silence;
 use knoll_storage::{FetchSettings, Storage, sweep_until};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -59,6 +60,14 @@ pub enum StartError {
 /// The hub. See [`Hub::start`].
 pub struct Hub;
 
+/// The settings of an administrator.
+#[derive(Clone, Debug, Default)]
+pub struct HubSettings {
+    pub fetch: FetchSettings,
+    /// How long a runner goes on without an answer of the hub.
+    pub silence: Silence,
+}
+
 /// A hub that is running.
 pub struct Running {
     pub addr: SocketAddr,
@@ -80,7 +89,7 @@ impl Hub {
         namespace: Option<&str>,
         listen: SocketAddr,
         tls: Tls,
-        fetch: FetchSettings,
+        settings: HubSettings,
         observer: Observer,
         shutdown: CancellationToken,
     ) -> Result<Running, StartError> {
@@ -96,7 +105,8 @@ impl Hub {
             states: storage.states(),
             workspaces: Cache::start(&client, namespace, &shutdown),
             runs,
-            sources: storage.sources(fetch),
+            sources: storage.sources(settings.fetch),
+            silence: settings.silence,
             storage: storage.clone(),
             client,
             marked: Arc::default(),

@@ -106,16 +106,21 @@ impl Sessions {
         if confirmed.is_some_and(|asked| asked >= claim.since) {
             return Ok(());
         }
+        self.confirmed(session).await.map(drop)
+    }
+
+    /// The Run as the API has it now.
+    ///
+    /// # Errors
+    /// When the run is over, or not the pod's.
+    pub async fn confirmed(&self, session: &Session) -> Result<Run, Error> {
         let asked = Instant::now();
         let api: Api<Run> = Api::namespaced(self.storage.client().clone(), &session.caller.namespace);
         let fresh = api.get_opt(&session.run).await?;
-        match fresh.filter(|run| is_pod_of(run, &session.caller.uid) && !is_over(run)) {
-            None => Err(fenced(&session.caller)),
-            Some(run) => {
-                session.confirm(&run, asked);
-                Ok(())
-            }
-        }
+        let run = fresh.filter(|run| is_pod_of(run, &session.caller.uid) && !is_over(run));
+        let run = run.ok_or_else(|| fenced(&session.caller))?;
+        session.confirm(&run, asked);
+        Ok(run)
     }
 
     fn begin(&self, caller: Caller, run: &Run) -> Arc<Session> {

@@ -10,11 +10,7 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{ConfigMap, Namespace, Pod, Secret},
 };
-use knoll_api::{
-    Approval, Atom, AtomVersion, Policy, Run, Stack, Workspace,
-    names::{self, label},
-    run::RunStatus,
-};
+use knoll_api::{Approval, Atom, AtomVersion, Policy, Run, Stack, Workspace, names, run::RunStatus};
 use knoll_core::{events::ReportedState, pod::Platform, workspace::Head};
 use knoll_storage::{Storage, states};
 use kube::{
@@ -66,6 +62,8 @@ pub struct Context {
     pub evaluations: atom::Evaluations,
     /// The Runs of Stacks that were created and that the cache does not show yet.
     pub started: Started,
+    /// The nonces of Runs that are not created yet.
+    pub nonces: Nonces,
     /// What the inputs of Stacks came to.
     pub stack_inputs: InputCache,
     /// The sources of Stacks outside of the cluster.
@@ -248,6 +246,7 @@ impl Context {
             watches: atom::Watches::new(ask.atoms.clone()),
             evaluations: atom::Evaluations::default(),
             started: Started::default(),
+            nonces: Nonces::default(),
             stack_inputs: InputCache::default(),
             sources,
             known_policies: KnownPolicies::default(),
@@ -351,6 +350,34 @@ impl ReportedStates {
     }
 }
 
+/// The nonces of the Runs that this process is about to create, by the UID of the Stack. They are secret until then.
+#[derive(Default)]
+pub struct Nonces {
+    nonces: Mutex<HashMap<String, (String, String)>>,
+}
+
+impl Nonces {
+    /// Remembers the nonce of this commitment, in place of any earlier one.
+    pub fn remember(&self, stack: &str, commitment: String, nonce: String) {
+        self.lock().insert(stack.to_owned(), (commitment, nonce));
+    }
+
+    /// Whether the nonce of this commitment was not used yet, so that its Run does not exist.
+    pub fn has(&self, stack: &str, commitment: &str) -> bool {
+        self.lock().get(stack).is_some_and(|(known, _)| known == commitment)
+    }
+
+    /// The nonce of this commitment, once.
+    pub fn take(&self, stack: &str, commitment: &str) -> Option<String> {
+        let (known, nonce) = self.lock().remove(stack)?;
+        (known == commitment).then_some(nonce)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (String, String)>> {
+        self.nonces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Runs that this process created for Stacks and that its watch has not brought yet.
 #[derive(Debug, Default)]
 pub struct Started {
@@ -362,20 +389,14 @@ impl Started {
         self.lock().insert((run.namespace().unwrap_or_default(), run.name_any()), Arc::new(run));
     }
 
-    /// Those of a Stack.
-    pub fn of(&self, namespace: &str, stack: &str) -> Vec<Arc<Run>> {
-        let runs = self.lock();
-        let mine = runs.iter().filter(|((of, _), run)| {
-            of == namespace && run.labels().get(label::STACK).map(String::as_str) == Some(stack)
-        });
-        mine.map(|(_, run)| run.clone()).collect()
+    /// The Run of this name.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Run>> {
+        self.lock().get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
     /// The watch has brought it: from now on the cache is right.
     pub fn seen(&self, run: &Run) {
-        if run.labels().contains_key(label::STACK) {
-            self.lock().remove(&(run.namespace().unwrap_or_default(), run.name_any()));
-        }
+        self.lock().remove(&(run.namespace().unwrap_or_default(), run.name_any()));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Arc<Run>>> {

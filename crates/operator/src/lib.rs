@@ -249,9 +249,8 @@ fn on_run(context: &Context, ask: &Triggers, run: &Run) {
     ask.workspace(&namespace, &run.spec.workspace);
     ask.run(&namespace, &name);
     context.started.seen(run);
-    if let Some(stack) = run.labels().get(label::STACK) {
-        ask.stack(&namespace, stack);
-    }
+    // A Stack has the name of its Workspace. The labels of a Run can be changed by users.
+    ask.stack(&namespace, &run.spec.workspace);
     for approval in context.caches.approvals.index().referrers(Target::Run, &namespace, &name) {
         ask.approval(&namespace, &approval);
     }

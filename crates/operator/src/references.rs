@@ -7,12 +7,11 @@ use kube::{Resource, ResourceExt, api::PartialObjectMeta};
 
 use crate::index::{References, Target};
 
-/// A Run refers to its Workspace, twice while it is unfinished, and to the Stack that started it.
+/// A Run refers to its Workspace, twice while it is unfinished. Its Stack knows it by name.
 pub fn of_run(run: &Run) -> References {
-    let stack = run.labels().get(label::STACK).map(|stack| (Target::Stack, stack.clone()));
     let unfinished = run.status.as_ref().is_none_or(|status| !status.phase.is_finished());
     let unfinished = unfinished.then(|| (Target::UnfinishedRunsOf, run.spec.workspace.clone()));
-    [(Target::Workspace, run.spec.workspace.clone())].into_iter().chain(unfinished).chain(stack).collect()
+    [(Target::Workspace, run.spec.workspace.clone())].into_iter().chain(unfinished).collect()
 }
 
 /// A Workspace refers to its namespace, whose labels decide on the Policies that match.

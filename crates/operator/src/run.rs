@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use knoll_api::{
     Approval, Run, RunStatus, Source, Stack, Workspace,
     names::{finalizer, reason},
+    run::RunPhase,
 };
 use knoll_core::{
     events::{self, Event},
@@ -16,6 +17,7 @@ use knoll_core::{
     pod,
     policy::Effective,
     run::{self, RunAction, RunDecision, RunFacts, RunOutcome},
+    stack::{self, Launched},
     steps::Stage,
 };
 use knoll_storage::{BundleError, FreezeError, Origin, SourceError};
@@ -84,7 +86,7 @@ impl Reconciler for Runs {
         let approvals =
             if unfinished { caches.approvals.referring_to(Target::Run, namespace, run.name()) } else { Vec::new() };
         let workspace = caches.workspaces.named(namespace, &run.spec.workspace);
-        let stack = caches.stacks.named(namespace, &run.spec.workspace);
+        let stack = stack_of(context, run).await?;
         // Nothing depends on the Policies any more when the Run has ended.
         let policy = if unfinished {
             policy::demands_on(context, namespace, workspace.as_deref(), stack.as_deref()).await?
@@ -142,6 +144,20 @@ impl Reconciler for Runs {
         }
         events::of_run(run, &transition.before, status).into_iter().collect()
     }
+}
+
+/// The Stack of the Run's Workspace. Only a Run of a Stack that has not started needs one newer than the cache, which may
+/// be older than the Run.
+async fn stack_of(context: &Context, run: &Subject<Run>) -> Result<Option<Arc<Stack>>, Error> {
+    let (namespace, name) = (run.namespace(), run.spec.workspace.as_str());
+    let cached = context.caches.stacks.named(namespace, name);
+    let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
+    let waits = matches!(phase, RunPhase::Pending | RunPhase::Queued) && stack::is_launched(run);
+    if !waits || stack::launched(cached.as_deref(), run) == Launched::Confirmed {
+        return Ok(cached);
+    }
+    let found = context.api::<Stack>(namespace).get_opt(name).await;
+    Ok(found.map_err(Error::api("cannot read the Stack of a run"))?.map(Arc::new))
 }
 
 /// The pod that the Run's status names. A pod counts as gone only when the API itself says so: the cache may not have

@@ -19,7 +19,7 @@ use knoll_core::{
     identity::Subject,
     machine::{Decision, Settled},
     policy::Effective,
-    stack::{self, OwnedObject, RemoteSource, StackAction, StackFacts, StackOutcome, needs},
+    stack::{self, IntendedRun, OwnRun, OwnedObject, RemoteSource, StackAction, StackFacts, StackOutcome, needs},
     workspace::Head,
 };
 use kube::{ResourceExt, api::PartialObjectMeta, runtime::reflector::ObjectRef};
@@ -55,8 +55,7 @@ pub struct SeenStack {
     stack: Subject<Stack>,
     inputs: StackInputs,
     workspace: Option<Arc<Workspace>>,
-    runs: Vec<Arc<Run>>,
-    last_run_is_gone: bool,
+    runs: SeenRuns,
     head: Option<Head>,
     has_outputs_secret: bool,
     secrets: Vec<OwnedObject>,
@@ -66,16 +65,35 @@ pub struct SeenStack {
     policy: Effective,
 }
 
+/// The Runs that the status of a Stack names.
+#[derive(Default)]
+struct SeenRuns {
+    started: Vec<Arc<Run>>,
+    last_is_gone: bool,
+    /// The Run that has the name in `status.launching`, whoever created it.
+    intended: Option<Arc<Run>>,
+}
+
 impl SeenStack {
     fn with_facts<T>(&self, decide: impl FnOnce(&StackFacts<'_>) -> T) -> T {
-        let runs: Vec<&Run> = self.runs.iter().map(AsRef::as_ref).collect();
+        let status = self.stack.status.as_ref();
+        let records = status.map(|status| status.started_runs.as_slice()).unwrap_or_default();
+        let runs: Vec<OwnRun<'_>> = records
+            .iter()
+            .filter_map(|record| self.runs.started.iter().find_map(|run| OwnRun::of(record, run)))
+            .collect();
+        let intended = match status.and_then(|status| status.launching.as_ref()) {
+            Some(intent) => IntendedRun::of(intent, self.runs.intended.as_deref()),
+            None => IntendedRun::Absent,
+        };
         let related: Vec<&Stack> = self.related.iter().map(AsRef::as_ref).collect();
         decide(&StackFacts {
             stack: &self.stack,
             inputs: &self.inputs.inputs,
             workspace: self.workspace.as_deref(),
             runs: &runs,
-            last_run_is_gone: self.last_run_is_gone,
+            intended,
+            last_run_is_gone: self.runs.last_is_gone,
             state: self.head.as_ref().map(|head| &head.summary),
             has_outputs_secret: self.has_outputs_secret,
             secrets: &self.secrets,
@@ -101,7 +119,7 @@ impl Reconciler for Stacks {
         let (namespace, name) = (stack.namespace(), stack.name());
         let caches = &context.caches;
         let related = related(context, stack);
-        let (runs, last_run_is_gone) = runs(context, stack).await?;
+        let runs = runs(context, stack).await?;
         let remote = sources::observe(context, stack);
         let inputs = inputs::resolve(context, stack, remote.as_ref(), &related).await?;
         let outputs =
@@ -119,7 +137,6 @@ impl Reconciler for Stacks {
             stack: stack.clone(),
             inputs,
             runs,
-            last_run_is_gone,
             related,
             remote,
         }))
@@ -154,30 +171,32 @@ fn related(context: &Context, stack: &Subject<Stack>) -> Vec<Arc<Stack>> {
     related
 }
 
-/// The Runs of the Stack, and whether the newest one is gone. A Run counts as gone only when the API says so.
-async fn runs(context: &Context, stack: &Subject<Stack>) -> Result<(Vec<Arc<Run>>, bool), Error> {
-    let (namespace, name) = (stack.namespace(), stack.name());
-    let is_mine = |run: &Run| stack::is_owned(run, stack);
-    let mut runs = context.caches.runs.referring_to(Target::Stack, namespace, name);
-    runs.retain(|run| is_mine(run));
-    for run in context.started.of(namespace, name) {
-        if is_mine(&run) && !runs.iter().any(|known| known.metadata.name == run.metadata.name) {
-            runs.push(run);
-        }
-    }
-    let status = stack.status.as_ref();
-    let last = status.filter(|status| status.settled < status.runs).and_then(|status| status.last_run.as_ref());
-    let Some(last) = last.filter(|last| !runs.iter().any(|run| run.metadata.name.as_ref() == Some(*last))) else {
-        return Ok((runs, false));
+/// The Runs that the Stack's status names. A Run counts as gone, or as not created, only when the API says so.
+async fn runs(context: &Context, stack: &Subject<Stack>) -> Result<SeenRuns, Error> {
+    let mut seen = SeenRuns::default();
+    let Some(status) = &stack.status else { return Ok(seen) };
+    let namespace = stack.namespace();
+    let read = async |name: &str| {
+        let found = context.api::<Run>(namespace).get_opt(name).await;
+        found.map(|run| run.map(Arc::new)).map_err(Error::api("cannot read a run of a Stack"))
     };
-    let run = context.api::<Run>(namespace).get_opt(last).await;
-    match run.map_err(Error::api("cannot read a run of a Stack"))?.filter(is_mine) {
-        Some(run) => {
-            runs.push(Arc::new(run));
-            Ok((runs, false))
+    for (index, record) in status.started_runs.iter().enumerate() {
+        let is_it = |run: &Arc<Run>| OwnRun::of(record, run).is_some();
+        let cached = context.caches.runs.named(namespace, &record.name).filter(is_it);
+        let mut run = cached.or_else(|| context.started.get(namespace, &record.name).filter(is_it));
+        let is_last = index + 1 == status.started_runs.len();
+        if run.is_none() && is_last && status.settled < record.number {
+            run = read(&record.name).await?.filter(is_it);
+            seen.last_is_gone = run.is_none();
         }
-        None => Ok((runs, true)),
+        seen.started.extend(run);
     }
+    if let Some(intent) = &status.launching
+        && !context.nonces.has(stack.uid(), &intent.commitment)
+    {
+        seen.intended = read(&intent.name).await?;
+    }
+    Ok(seen)
 }
 
 /// The Secrets of a Stack at rest. Those of any other are not needed.
@@ -194,6 +213,10 @@ fn owned_secrets(context: &Context, stack: &Subject<Stack>) -> Vec<OwnedObject> 
 pub fn on_stack(context: &Context, ask: &Triggers, stack: &Stack) {
     let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
     ask.stack(&namespace, &name);
+    // The newest Run starts once the status names it.
+    if let Some(newest) = stack.status.as_ref().and_then(|status| status.started_runs.last()) {
+        ask.run(&namespace, &newest.name);
+    }
     for dependency in needs(stack) {
         ask.stack(&namespace, dependency);
     }

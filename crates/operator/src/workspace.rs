@@ -4,20 +4,23 @@ use std::{collections::BTreeSet, convert::Infallible, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use knoll_api::{Run, Stack, Workspace, WorkspaceStatus, names::label};
+use knoll_api::{
+    Run, Stack, Workspace, WorkspaceStatus,
+    names::{finalizer, label},
+};
 use knoll_core::{
     identity::Subject,
     machine::{Decision, Settled},
     pod_outcome::{self, PodOutcome},
     policy::Effective,
-    workspace::{self, Head, WorkspaceFacts},
+    workspace::{self, Head, WorkspaceAction, WorkspaceFacts},
 };
 use kube::api::ListParams;
 
 use crate::{
     context::Context,
     controller::{Error, Written},
-    driver::{Effect, Observation, Reconciler},
+    driver::{Effect, Observation, Reconciler, set_finalizer},
     index::Target,
     policy,
 };
@@ -37,7 +40,7 @@ pub struct SeenWorkspace {
 impl Reconciler for Workspaces {
     type Object = Workspace;
     type Seen = SeenWorkspace;
-    type Action = Infallible;
+    type Action = WorkspaceAction;
     type Outcome = Infallible;
 
     fn written(context: &Context) -> &Written<Workspace> {
@@ -69,7 +72,7 @@ impl Reconciler for Workspaces {
         Ok(Observation::Complete(SeenWorkspace { workspace: workspace.clone(), runs, lingering, head, stack, policy }))
     }
 
-    fn decide(seen: &SeenWorkspace, now: Timestamp) -> Decision<WorkspaceStatus, Infallible> {
+    fn decide(seen: &SeenWorkspace, now: Timestamp) -> Decision<WorkspaceStatus, WorkspaceAction> {
         let SeenWorkspace { workspace, runs, lingering, head, stack, policy } = seen;
         let runs: Vec<&Run> = runs.iter().map(AsRef::as_ref).collect();
         let facts =
@@ -77,8 +80,16 @@ impl Reconciler for Workspaces {
         workspace::decide(&facts, now)
     }
 
-    async fn act(_: &Arc<Context>, _: &SeenWorkspace, action: Infallible) -> Result<Effect<Infallible>, Error> {
-        match action {}
+    async fn act(
+        context: &Arc<Context>,
+        seen: &SeenWorkspace,
+        action: WorkspaceAction,
+    ) -> Result<Effect<Infallible>, Error> {
+        let held = match action {
+            WorkspaceAction::AddFinalizer => true,
+            WorkspaceAction::RemoveFinalizer => false,
+        };
+        set_finalizer::<Self>(context, &seen.workspace, finalizer::WORKSPACE, held).await
     }
 
     fn settle(_: &SeenWorkspace, outcome: Infallible, _: Timestamp) -> Settled<WorkspaceStatus> {

@@ -28,7 +28,7 @@ fn recorded(client: Client) -> (Client, Arc<Mutex<Vec<String>>>) {
 }
 
 #[tokio::test]
-async fn a_run_takes_five_writes_its_events_and_no_read() {
+async fn a_run_takes_five_writes_its_events_and_no_read_and_the_first_of_a_workspace_its_finalizer() {
     let world = World::start().await;
     world.workspace("net").await;
     let (client, requests) = recorded(world.client.clone());
@@ -51,9 +51,10 @@ async fn a_run_takes_five_writes_its_events_and_no_read() {
 
     let (events, rest): (Vec<String>, Vec<String>) =
         requests.lock().unwrap().drain(..).partition(|request| request == "POST events");
-    assert_eq!(rest[..3], ["PATCH workspaces/net/status", "POST pods", "PATCH runs/one/status"]);
+    let first = ["PATCH workspaces/net", "PATCH workspaces/net/status", "POST pods", "PATCH runs/one/status"];
+    assert_eq!(rest[..4], first);
     // The Workspace and the Run are let go side by side.
-    let mut last = rest[3..].to_vec();
+    let mut last = rest[4..].to_vec();
     last.sort_unstable();
     assert_eq!(last, ["PATCH runs/one", "PATCH workspaces/net/status"]);
     // Started, perhaps seen at work, ended.

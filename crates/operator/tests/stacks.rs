@@ -9,7 +9,7 @@ use cluster::{DEADLINE, World, ends};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use knoll_api::{
-    Purpose, Run, Stack, Workspace,
+    Run, Stack, Workspace,
     names::{annotation, condition, finalizer, label},
     run::{Operation, RunPhase, StepName, StepStatus},
     stack::StackPhase,
@@ -220,7 +220,7 @@ async fn a_deleted_stack_is_destroyed_although_its_inputs_are_gone() {
     // In the foreground, as some tools do: nothing that the destruction needs may go before.
     world.api::<Stack>().delete("net", &DeleteParams::foreground()).await.unwrap();
     let destroy = started(&world, "net", 2).await;
-    assert_eq!((destroy.spec.operation, Purpose::of(&destroy)), (Operation::Destroy, Purpose::Destroy));
+    assert_eq!((destroy.spec.operation, destroy.labels()[label::PURPOSE].as_str()), (Operation::Destroy, "destroy"));
     assert_eq!(values(&world, &destroy).await, json!({"size": "1"}));
     end(&world, &destroy, 1).await;
     let failed = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.failure.is_some());

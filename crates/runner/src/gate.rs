@@ -235,6 +235,8 @@ mod tests {
 
     use super::*;
 
+    const GRACE: Grace = Grace { interrupt: Duration::from_secs(240), terminate: Duration::from_secs(20) };
+
     fn shell(script: &str, folder: &Path) -> Program {
         Program {
             file: "sh".into(),
@@ -249,7 +251,7 @@ mod tests {
     async fn run(script: &str, stop: &Stop, limit: Option<Duration>) -> (Ended, i32) {
         let home = tempfile::tempdir().unwrap();
         let console = Console::new(Log::new(0), Redactor::default());
-        let execution = Execution { console: &console, terminal: None, stop, grace: Grace::default(), limit };
+        let execution = Execution { console: &console, terminal: None, stop, grace: GRACE, limit };
         let env = BTreeMap::from([("WHO".to_owned(), "world".to_owned())]);
         let program = shell(script, home.path());
         let both = async {
@@ -285,8 +287,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let console = Console::new(Log::new(0), Redactor::default());
         let stop = Stop::default();
-        let execution =
-            Execution { console: &console, terminal: None, stop: &stop, grace: Grace::default(), limit: None };
+        let execution = Execution { console: &console, terminal: None, stop: &stop, grace: GRACE, limit: None };
         let program = shell("true", home.path());
         let why = std::future::ready("no such image".to_owned());
         let failed = open(home.path(), "h", &program, BTreeMap::new(), execution, why).await.unwrap_err();

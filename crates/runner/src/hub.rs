@@ -3,6 +3,8 @@
 //! A run does not fail because the hub is unavailable for a while. Every error except a refusal (4xx) is retried with
 //! backoff for as long as the runner lives. The token is read from its file for each attempt, because the kubelet
 //! replaces it.
+//!
+//! *Guarantee.* A refusal of this pod, on any path, stops terraform at once.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 
 use crate::state::{StateFile, Store};
+use crate::stop::{Reason, Stop};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -47,12 +50,20 @@ pub enum HubError {
         ours = knoll_api::wire::PROTOCOL
     )]
     Protocol(u32),
+    /// The hub did not come back.
+    #[error("the hub was not heard for {}s, so terraform was stopped; its last state may be missing", .0.as_secs())]
+    Silent(Duration),
     /// The response cannot be parsed, so hub and runner have different versions.
     #[error("cannot parse the hub's response to {what}: {source}; do operator and runner have the same version?")]
     Answer { what: &'static str, source: serde_json::Error },
 }
 
 impl HubError {
+    /// Whether the hub refuses this pod, and not only what the pod has sent.
+    fn is_fence(&self) -> bool {
+        matches!(self, HubError::Refused { status: 401 | 403 | 409, offset: None, .. })
+    }
+
     /// The message for the user: the hub's own, if it is about the user's input.
     pub fn sentence(&self) -> String {
         match self {
@@ -76,6 +87,8 @@ pub struct Hub {
     client: reqwest::Client,
     url: String,
     token_file: PathBuf,
+    /// A refusal stops terraform.
+    stop: Stop,
 }
 
 impl Hub {
@@ -83,7 +96,7 @@ impl Hub {
     ///
     /// # Errors
     /// If the certificate is invalid.
-    pub fn new(url: &str, ca: Option<&str>, token_file: PathBuf) -> Result<Self, HubError> {
+    pub fn new(url: &str, ca: Option<&str>, token_file: PathBuf, stop: Stop) -> Result<Self, HubError> {
         let failed = |source| HubError::Client { url: url.to_owned(), source };
         // Another part of the process may have installed the same provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -99,7 +112,7 @@ impl Hub {
             builder = builder.tls_certs_only(certificates).https_only(true);
         }
         let client = builder.build().map_err(failed)?;
-        Ok(Hub { client, url: url.trim_end_matches('/').to_owned(), token_file })
+        Ok(Hub { client, url: url.trim_end_matches('/').to_owned(), token_file, stop })
     }
 
     /// Sends `GET path`. Returns none on 404.
@@ -107,7 +120,15 @@ impl Hub {
     /// # Errors
     /// If the hub refuses.
     pub async fn get(&self, what: &'static str, path: &str) -> Result<Option<Bytes>, HubError> {
-        let (status, body) = self.exchange(what, Method::GET, path, |request| request).await?;
+        self.poll(what, path, REQUEST_TIMEOUT).await
+    }
+
+    /// The same, for an answer that takes `timeout` at most.
+    ///
+    /// # Errors
+    /// If the hub refuses.
+    pub async fn poll(&self, what: &'static str, path: &str, timeout: Duration) -> Result<Option<Bytes>, HubError> {
+        let (status, body) = self.exchange(what, Method::GET, path, timeout, |request| request).await?;
         Ok((status != StatusCode::NO_CONTENT).then_some(body))
     }
 
@@ -127,7 +148,8 @@ impl Hub {
                 format!("it has more than {} MiB, which is the most that Knoll stores", LARGEST_CONTENT >> 20);
             return Err(HubError::Refused { what, status: 413, message, offset: None });
         }
-        let (_, body) = self.exchange(what, method, path, |request| request.body(content.clone())).await?;
+        let fill = |request: RequestBuilder| request.body(content.clone());
+        let (_, body) = self.exchange(what, method, path, REQUEST_TIMEOUT, fill).await?;
         Ok(body)
     }
 
@@ -136,6 +158,7 @@ impl Hub {
         what: &'static str,
         method: Method,
         path: &str,
+        timeout: Duration,
         fill: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<(StatusCode, Bytes), HubError> {
         let url = format!("{}{path}", self.url);
@@ -143,13 +166,17 @@ impl Hub {
         let mut unauthorized = 0;
         loop {
             let token = self.token()?;
-            let request = self.client.request(method.clone(), &url).timeout(REQUEST_TIMEOUT).bearer_auth(token);
+            let request = self.client.request(method.clone(), &url).timeout(timeout).bearer_auth(token);
             let problem = match complete(fill(request).send().await).await {
                 Ok((status, body)) if status.is_success() => return Ok((status, body)),
                 Ok((status, body)) => {
                     unauthorized += u32::from(status == StatusCode::UNAUTHORIZED);
                     if is_final(status, unauthorized) {
-                        return Err(refusal(what, status, &body));
+                        let refusal = refusal(what, status, &body);
+                        if refusal.is_fence() {
+                            self.stop.request_once(Reason::Fenced(refusal.to_string()));
+                        }
+                        return Err(refusal);
                     }
                     refusal(what, status, &body).to_string()
                 }

@@ -32,5 +32,4 @@ mod watch;
 pub use command::Args;
 pub use gate::hook;
 pub use install::install;
-pub use process::Grace;
 pub use run::{Config, ConfigError, run};

@@ -53,13 +53,6 @@ pub struct Grace {
     pub terminate: Duration,
 }
 
-impl Default for Grace {
-    /// Both fit into the termination grace period of a Run's pod, with time left to upload the state.
-    fn default() -> Self {
-        Grace { interrupt: Duration::from_secs(240), terminate: Duration::from_secs(20) }
-    }
-}
-
 /// The result of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {

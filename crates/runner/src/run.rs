@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{EndReason, Exit, Job, JobError, env, path};
+use knoll_api::wire::{EndReason, Exit, Job, JobError, StopTimes, env, path};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::console::Console;
@@ -33,8 +33,6 @@ pub struct Config {
     pub work_dir: PathBuf,
     /// The plugin cache shared by all runs.
     pub plugin_cache: Option<PathBuf>,
-    /// How long terraform may take to stop.
-    pub grace: Grace,
 }
 
 /// A required environment variable is missing.
@@ -55,7 +53,6 @@ impl Config {
             token_file: required(env::TOKEN_FILE)?.into(),
             work_dir: required(env::WORK_DIR)?.into(),
             plugin_cache: get(env::PLUGIN_CACHE).filter(|value| !value.is_empty()).map(PathBuf::from),
-            grace: Grace::default(),
         })
     }
 }
@@ -78,8 +75,9 @@ pub async fn run(config: Config) -> ExitCode {
 async fn try_run(config: &Config) -> Result<Exit, HubError> {
     let stop = Stop::default();
     let _signals = stop.on_signals();
-    let hub = Hub::new(&config.hub_url, config.hub_ca.as_deref(), config.token_file.clone())?;
+    let hub = Hub::new(&config.hub_url, config.hub_ca.as_deref(), config.token_file.clone(), stop.clone())?;
     let job: Arc<Job> = tokio::select! {
+        biased;
         job = job(&hub) => Arc::new(job?),
         // Nothing has started, so there is nothing to report.
         () = stop.requested() => return Ok(Exit { code: TERMINATED, ..Exit::default() }),
@@ -87,6 +85,20 @@ async fn try_run(config: &Config) -> Result<Exit, HubError> {
     if job.cancel {
         stop.request_once(Reason::Cancelled);
     }
+    let StopTimes { silence, interrupt, terminate, deliver, .. } = job.stop;
+    let _cancel = AbortOnDropHandle::new(tokio::spawn(cancel::listen(hub.clone(), stop.clone(), job.stop)));
+    let given_up = async {
+        stop.silent().await;
+        tokio::time::sleep(interrupt + terminate + deliver).await;
+    };
+    tokio::select! {
+        exit = carry_out(config, job, &hub, &stop) => exit,
+        () = given_up => Err(HubError::Silent(silence)),
+    }
+}
+
+/// Carries the job out, and returns once the hub has its last state and report.
+async fn carry_out(config: &Config, job: Arc<Job>, hub: &Hub, stop: &Stop) -> Result<Exit, HubError> {
     let log = Log::new(job.log_offset);
     let _log = AbortOnDropHandle::new(tokio::spawn(log.clone().deliver(hub.clone())));
     let redactor = Redactor::default();
@@ -96,13 +108,12 @@ async fn try_run(config: &Config) -> Result<Exit, HubError> {
     reporter.started(StepName::Setup, console.offset());
     let prepared = async {
         // The module is downloaded while the client connects.
-        let (terminal, material) = tokio::join!(attach(&job, &stop, &reporter), fetch(&job, &hub));
-        prepare(config, &job, material?, &hub, &console, terminal, &stop, &reporter)
+        let (terminal, material) = tokio::join!(attach(&job, stop, &reporter), fetch(&job, hub));
+        prepare(config, &job, material?, hub, &console, terminal, stop, &reporter)
     };
     let exit = match prepared.await {
         Ok(steps) => {
             reporter.ended(StepName::Setup, StepState::Succeeded, None, None);
-            let _cancel = AbortOnDropHandle::new(tokio::spawn(cancel::listen(hub.clone(), stop.clone())));
             let exit = steps.run().await;
             gate::close(&config.work_dir);
             exit
@@ -221,7 +232,7 @@ fn prepare(
         reporter: Arc::clone(reporter),
         terminal,
         stop: stop.clone(),
-        grace: config.grace,
+        grace: Grace { interrupt: job.stop.interrupt, terminate: job.stop.terminate },
     })
 }
 

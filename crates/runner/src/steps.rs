@@ -527,6 +527,10 @@ impl Steps {
                 (EndReason::PodDeleted, "The pod was terminated, and terraform was interrupted.".to_owned())
             }
             Reason::Fenced(why) => (EndReason::StateNotSaved, why),
+            Reason::Silent(time) => (
+                EndReason::HubLost,
+                format!("The hub was not heard for {}s, so terraform was stopped.", time.as_secs()),
+            ),
         };
         Some(Failure { code: STOPPED, reason, message })
     }

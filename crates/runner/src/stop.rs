@@ -1,6 +1,7 @@
 //! Requests to stop a run.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -13,8 +14,10 @@ pub enum Reason {
     Cancelled,
     /// The pod received SIGTERM.
     Terminated,
-    /// The hub no longer accepts writes of this pod.
+    /// The hub refuses this pod. Another one may be at work.
     Fenced(String),
+    /// The hub was not heard for this time, so the run may have been given up.
+    Silent(Duration),
 }
 
 /// Tells all tasks of the runner to stop. Cheap to clone.
@@ -44,6 +47,14 @@ impl Stop {
 
     pub fn reason(&self) -> Option<Reason> {
         self.reason.get().cloned()
+    }
+
+    /// Resolves when a stop was requested because the hub is not heard.
+    pub async fn silent(&self) {
+        self.requested().await;
+        if !matches!(self.reason(), Some(Reason::Silent(_))) {
+            std::future::pending().await
+        }
     }
 
     pub async fn requested(&self) {

@@ -70,6 +70,8 @@ pub enum VariablesError {
     Unreadable(String, serde_json::Error),
     #[error("the variables in the Secret `{0}` cannot be opened: {1}")]
     Sealed(String, SealError),
+    #[error("there is another Secret `{0}`, whose name the variables of a Stack need; delete it")]
+    Taken(String),
     #[error("the Kubernetes API failed: {}", crate::message_of(.0))]
     Api(#[from] kube::Error),
 }
@@ -84,8 +86,8 @@ impl StoredVariables {
         StoredVariables { storage }
     }
 
-    /// Stores variables under a name that is made of their content; `metadata` has that name. One that exists has the
-    /// same content.
+    /// Stores variables under a name that is made of their content; `metadata` has that name. A Secret of that name with
+    /// other content is somebody else's.
     ///
     /// # Errors
     /// When they cannot be stored.
@@ -102,7 +104,14 @@ impl StoredVariables {
             ..Secret::default()
         };
         match self.api(namespace).create(&PostParams::default(), &secret).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                let name = secret.metadata.name.unwrap_or_default();
+                let found = self.get(namespace, &name).await.ok().and_then(|found| serde_json::to_value(found).ok());
+                if found.is_some() && found == serde_json::to_value(variables).ok() {
+                    return Ok(());
+                }
+                Err(VariablesError::Taken(name))
+            }
             created => Ok(created.map(drop)?),
         }
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use knoll_core::pod::{Platform, PluginCache, Runner, ToolImage};
-use knoll_hub::{Hub, Running, Tls};
+use knoll_hub::{Hub, HubSettings, Running, Tls};
 use knoll_operator::health::Health;
 use knoll_operator::metrics::{Metrics, counted};
 use knoll_storage::{FetchSettings, Storage};
@@ -83,8 +83,9 @@ async fn start_hub(
     let start = async |port| {
         let tls = Tls::shared(client, NAMESPACE, &names).await?;
         let observer = services::observer(metrics);
-        let (storage, fetch) = (Storage::new(client.clone()), fetch.clone());
-        anyhow::Ok(Hub::start(storage, None, loopback(port), tls, fetch, observer, stop.clone()).await?)
+        let settings = HubSettings { fetch: fetch.clone(), ..HubSettings::default() };
+        let storage = Storage::new(client.clone());
+        anyhow::Ok(Hub::start(storage, None, loopback(port), tls, settings, observer, stop.clone()).await?)
     };
     match start(port).await {
         Err(error) if port != 0 => {

@@ -54,10 +54,20 @@ pub async fn run(args: WorkspaceDeleteArgs, outer: &Connection) -> Result<ExitCo
         }
     }
     let deleted = session.api::<Workspace>().delete(&name, &DeleteParams::default()).await;
-    deleted.explain(&session.cluster, &format!("cannot delete workspace `{name}`"))?;
+    let deleted = deleted.explain(&session.cluster, &format!("cannot delete workspace `{name}`"))?;
     if session.choice.as_ref().is_some_and(|choice| choice.workspace == name && choice.namespace == session.namespace) {
         Choice::forget(&session.folder)?;
     }
-    style::say("Deleted", &format!("workspace `{name}` in namespace `{}`", session.namespace));
+    let active = deleted.left().and_then(|workspace| workspace.status?.active);
+    match active {
+        Some(run) => style::say(
+            "Deleting",
+            &format!(
+                "workspace `{name}` in namespace `{}`, once run `{run}` has ended; `knoll cancel {run}` stops it",
+                session.namespace
+            ),
+        ),
+        None => style::say("Deleted", &format!("workspace `{name}` in namespace `{}`", session.namespace)),
+    }
     Ok(ExitCode::SUCCESS)
 }

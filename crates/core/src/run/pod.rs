@@ -21,11 +21,8 @@ use knoll_api::{
 };
 use kube::{Resource, ResourceExt};
 
-use super::frozen::PodTemplate;
+use super::{frozen::PodTemplate, stop_times::POD_GRACE};
 use crate::steps::{self, Stage};
-
-/// How long terraform has to stop, and its state to be saved, once a pod is told to end.
-pub const GRACE_SECONDS: i64 = 300;
 
 /// How long a token for the hub is valid; the kubelet renews it well before.
 const TOKEN_SECONDS: i64 = 3600;
@@ -177,7 +174,7 @@ pub fn build(run: &Run, template: &PodTemplate, stage: Stage, platform: &Platfor
         automount_service_account_token: Some(service_account_name.is_some()),
         service_account_name: Some(service_account_name.unwrap_or_else(|| "default".to_owned())),
         enable_service_links: Some(false),
-        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        termination_grace_period_seconds: i64::try_from(POD_GRACE.as_secs()).ok(),
         containers,
         volumes: Some(volumes),
         node_selector: some(node_selector),

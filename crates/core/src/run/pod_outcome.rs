@@ -1,16 +1,21 @@
 //! What a pod's status says about the runner in it.
 
-use jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use knoll_api::{
     names::{self, reason},
     wire::EndReason,
 };
 
-use crate::status::Cause;
+use super::{
+    status::Cause,
+    stop_times::{PATIENCE, POD_GRACE},
+};
 
 /// How long after its grace period a pod may still be there before its node counts as lost.
-pub const LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
+const LOST_AFTER: Duration = PATIENCE.saturating_sub(POD_GRACE);
 
 /// How far the runner of a pod is, or how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,17 +33,23 @@ pub enum PodOutcome {
     Ended(Cause),
 }
 
-/// Reads the outcome of a pod.
+/// Reads the outcome of a pod. A pod that is still there long after its grace period has ended with its node.
 #[must_use]
 pub fn of(pod: &Pod, now: Timestamp) -> PodOutcome {
+    match reported(pod) {
+        PodOutcome::Ended(cause) => PodOutcome::Ended(cause),
+        _ if lost_at(pod).is_some_and(|at| at <= now) => PodOutcome::Ended(lost_with_node(pod)),
+        outcome => outcome,
+    }
+}
+
+/// Reads the outcome that the node of a pod reports.
+#[must_use]
+pub fn reported(pod: &Pod) -> PodOutcome {
     let status = pod.status.clone().unwrap_or_default();
     let phase = status.phase.as_deref().unwrap_or("Pending");
     if phase == "Succeeded" || phase == "Failed" {
         return PodOutcome::Ended(end(pod, &status));
-    }
-    if status.reason.as_deref() == Some("NodeLost") || lost_at(pod).is_some_and(|at| at <= now) {
-        let (reason, message) = node_lost(pod);
-        return PodOutcome::Ended(Cause::new(reason.as_str(), message));
     }
     if let Some(cause) = not_installed(&status) {
         return PodOutcome::Hopeless(cause);
@@ -59,6 +70,13 @@ pub fn of(pod: &Pod, now: Timestamp) -> PodOutcome {
 #[must_use]
 pub fn lost_at(pod: &Pod) -> Option<Timestamp> {
     pod.metadata.deletion_timestamp.as_ref().and_then(|time| time.0.checked_add(LOST_AFTER).ok())
+}
+
+/// The end of a pod whose node does not answer.
+#[must_use]
+pub fn lost_with_node(pod: &Pod) -> Cause {
+    let (reason, message) = node_lost(pod);
+    Cause::new(reason.as_str(), message)
 }
 
 fn container<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {

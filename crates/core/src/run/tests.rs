@@ -12,6 +12,7 @@ use knoll_api::{
     approval::{ApprovalSpec, Decision as Choice},
     pod::{PodSettings, StageSettings},
     run::{Operation, PlanSummary, RunApproval, StepName, StepState, StepStatus, Timeouts},
+    stack::{LaunchIntent, Snapshot, StackStatus, StartedRun},
     wire::{EndReason, Exit, Progress},
     workspace::{WorkspaceSpec, WorkspaceStatus},
 };
@@ -71,6 +72,17 @@ impl World {
         };
         self.workspace.as_mut().unwrap().status = Some(status);
         self
+    }
+
+    /// A run of a Stack, whose status has what `record` writes.
+    fn of_stack(record: impl FnOnce(&mut StackStatus)) -> Self {
+        let snapshot = Snapshot { revision: "a".to_owned(), ..Snapshot::default() };
+        let spec = RunSpec { operation: Operation::Apply, snapshot: Some(snapshot), ..RunSpec::default() };
+        let mut world = Self::new(spec).placed(Some("r"), &[]);
+        let mut stack = Stack::new("w", Default::default());
+        record(stack.status.get_or_insert_default());
+        world.stack = Some(stack);
+        world
     }
 
     fn timeouts(mut self, timeouts: Timeouts) -> Self {
@@ -361,10 +373,15 @@ fn a_pod_that_its_node_never_lets_go_is_lost() {
     let mut world = World::apply(RunApproval::Auto);
     world.step(1);
     world.runs();
+    // An operator that was away sees the deletion late. The runner may have been told by nobody until then.
     world.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(30)));
-    let decision = world.step(31);
-    assert_eq!(decision.requeue_at, Some(at(90)));
-    world.step(90);
+    assert!(!must_stop(&world.run));
+    let decision = world.step(1000);
+    assert!(must_stop(&world.run), "the hub tells its runner");
+    assert_eq!(decision.requeue_at, Some(at(1360)));
+    world.step(1359);
+    assert!(!world.status().phase.is_finished());
+    world.step(1360);
     world.expect(RunPhase::Failed, reason::NODE_LOST);
 }
 
@@ -777,4 +794,28 @@ fn the_images_of_the_plan_are_part_of_what_is_reviewed() {
     world.step(3);
     world.report(4, &ends(0));
     assert_eq!(world.status().job.as_ref().unwrap().image_digests, image_digests, "a later pod changes nothing");
+}
+
+#[test]
+fn a_snapshot_is_run_only_for_the_stack_that_started_the_run() {
+    let started = |uid: &str| StartedRun { name: "r".to_owned(), uid: uid.to_owned(), ..StartedRun::default() };
+    let own = World::of_stack(|status| status.started_runs.push(started("run-uid")));
+    assert!(matches!(own.decide(0).next, Next::Act(RunAction::CreatePod(..))));
+
+    let intent = LaunchIntent { name: "r".to_owned(), ..LaunchIntent::default() };
+    let intended = World::of_stack(|status| status.launching = Some(intent));
+    let waits = intended.decide(0);
+    assert!(matches!(waits.next, Next::Status(status) if !status.phase.is_finished()));
+    assert!(waits.requeue_at.is_some());
+
+    let mut without_a_stack = World::of_stack(|_| {});
+    without_a_stack.stack = None;
+    let foreign = World::of_stack(|status| status.started_runs.push(started("the UID of another run")));
+    for mut world in [without_a_stack, foreign, World::of_stack(|_| {})] {
+        world.step(0);
+        let status = world.run.status.unwrap();
+        assert_eq!(status.phase, RunPhase::Discarded);
+        let ready = conditions::find(&status.conditions, condition::READY).unwrap();
+        assert_eq!(ready.reason, reason::NOT_OF_ITS_STACK);
+    }
 }

@@ -7,15 +7,20 @@ use knoll_api::{
     Purpose,
     names::{annotation, condition, reason},
     run::{Run, RunPhase, StepName, StepState},
-    stack::{FailureStatus, StackStatus},
+    stack::{FailureStatus, LaunchIntent, StackStatus, StartedRun},
 };
 use kube::ResourceExt;
 
 use super::{
-    Inputs, StackFacts, conditions as stack_conditions, deletion, drift, is_deleted, number, ordered, phase,
+    Inputs, OwnRun, StackFacts, conditions as stack_conditions, deletion, drift, is_deleted, ordered, phase,
     rollback_with_atom, state, unfinished,
 };
-use crate::{conditions, run::is_superseded, status::Cause};
+use crate::{
+    conditions,
+    outputs::{self, HiddenOutputs},
+    run::is_superseded,
+    status::Cause,
+};
 
 /// The published status, with all that has happened since.
 pub(super) fn all(facts: &StackFacts<'_>, now: Timestamp) -> StackStatus {
@@ -26,7 +31,7 @@ pub(super) fn all(facts: &StackFacts<'_>, now: Timestamp) -> StackStatus {
     ended_runs(facts, &mut status, now);
     stack_conditions::fetched(&mut status, facts.stack, facts.remote, now);
     if !is_deleted(facts.stack) && state::blocked(facts).is_none() {
-        if unfinished(facts).is_empty() {
+        if unfinished(facts).is_none() {
             rollback_with_atom::account(facts, &mut status, now);
         }
         pending_revision(facts, &mut status);
@@ -34,22 +39,27 @@ pub(super) fn all(facts: &StackFacts<'_>, now: Timestamp) -> StackStatus {
     status
 }
 
+/// Records the Run of the intent, which exists.
+pub(super) fn launched(status: &mut StackStatus, run: &Run) -> Option<StartedRun> {
+    let LaunchIntent { name, number, purpose, commitment: _ } = status.launching.take()?;
+    let record = StartedRun { name, uid: run.uid().unwrap_or_default(), number, purpose };
+    status.runs = record.number;
+    status.last_run = Some(record.name.clone());
+    status.last_purpose = Some(record.purpose);
+    status.started_runs.push(record.clone());
+    Some(record)
+}
+
 fn ended_runs(facts: &StackFacts<'_>, status: &mut StackStatus, now: Timestamp) {
-    let runs = ordered(facts);
-    if let Some(newest) = runs.last().filter(|newest| number(newest) >= status.runs) {
-        status.runs = number(newest);
-        status.last_run = Some(newest.name_any());
-        status.last_purpose = Some(Purpose::of(newest));
-    }
-    for run in runs.iter().filter(|run| number(run) > 0) {
-        if number(run) <= status.settled {
+    for run in &ordered(facts) {
+        if run.number <= status.settled {
             continue;
         }
         if !phase(run).is_finished() {
             return;
         }
         ended_run(facts, run, status, now);
-        status.settled = number(run);
+        status.settled = run.number;
     }
     if facts.last_run_is_gone && status.settled < status.runs {
         deleted_run(facts, status, now);
@@ -65,17 +75,18 @@ fn pending_revision(facts: &StackFacts<'_>, status: &mut StackStatus) {
     status.source_revision.clone_from(source);
 }
 
-fn ended_run(facts: &StackFacts<'_>, run: &Run, status: &mut StackStatus, now: Timestamp) {
+fn ended_run(facts: &StackFacts<'_>, run: &OwnRun<'_>, status: &mut StackStatus, now: Timestamp) {
     let Some(ended) = &run.status else { return };
     let at = ended.finished_at.clone().unwrap_or(MicroTime(now));
     let succeeded = ended.phase == RunPhase::Succeeded;
-    match Purpose::of(run) {
+    match run.purpose {
         Purpose::Drift => drift::account(facts.stack, run, status, &at),
         Purpose::Destroy if succeeded => {
             status.set_applied(None);
             status.attempted = None;
             status.applied_at = None;
             status.outputs.clear();
+            outputs::tell(&mut status.conditions, None, &HiddenOutputs::default(), now);
             status.outputs_digest = None;
             status.failure = None;
             status.drift = None;
@@ -91,7 +102,7 @@ fn ended_run(facts: &StackFacts<'_>, run: &Run, status: &mut StackStatus, now: T
     }
 }
 
-fn applied(facts: &StackFacts<'_>, run: &Run, purpose: Purpose, status: &mut StackStatus, at: &MicroTime) {
+fn applied(facts: &StackFacts<'_>, run: &OwnRun<'_>, purpose: Purpose, status: &mut StackStatus, at: &MicroTime) {
     let Some(snapshot) = run.spec.snapshot.clone() else { return };
     rollback_with_atom::keep_previous(facts.stack, status, &snapshot);
     status.set_applied(Some(snapshot));
@@ -104,7 +115,7 @@ fn applied(facts: &StackFacts<'_>, run: &Run, purpose: Purpose, status: &mut Sta
     drift::clear(facts.stack, status, at);
 }
 
-fn not_applied(facts: &StackFacts<'_>, run: &Run, purpose: Purpose, status: &mut StackStatus, at: MicroTime) {
+fn not_applied(facts: &StackFacts<'_>, run: &OwnRun<'_>, purpose: Purpose, status: &mut StackStatus, at: MicroTime) {
     let steps = run.status.as_ref().map(|ended| ended.steps.as_slice()).unwrap_or_default();
     let tried = steps.iter().any(|step| step.name == StepName::Apply && step.state != StepState::Skipped);
     if tried {
@@ -151,9 +162,9 @@ fn deleted_run(facts: &StackFacts<'_>, status: &mut StackStatus, now: Timestamp)
     });
 }
 
-fn fail(facts: &StackFacts<'_>, status: &mut StackStatus, run: &Run, at: MicroTime) {
+fn fail(facts: &StackFacts<'_>, status: &mut StackStatus, run: &OwnRun<'_>, at: MicroTime) {
     let cause = why(run);
-    let purpose = Purpose::of(run);
+    let purpose = run.purpose;
     let revision = run.spec.snapshot.as_ref().map(|snapshot| snapshot.revision.clone()).unwrap_or_default();
     let (before, request) = match purpose {
         Purpose::Destroy => (deletion::failure_of(facts.stack, status), deletion::request(facts.stack)),

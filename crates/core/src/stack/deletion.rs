@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use knoll_api::{
     Purpose,
     names::{annotation, reason},
-    run::{Run, RunPhase},
+    run::RunPhase,
     stack::{FailureStatus, Snapshot, Stack, StackDeletionPolicy, StackPhase, StackStatus},
 };
 use kube::ResourceExt;
 
 use super::{
-    Plan, StackAction, StackFacts, StackState, backoff,
+    OwnRun, Plan, StackAction, StackFacts, StackState, backoff,
     conditions::{self, Kstatus},
     dependents, phase,
     step::{may_be_cancelled, may_be_superseded},
@@ -39,12 +39,8 @@ pub(super) fn read<'a>(facts: &StackFacts<'a>, status: &StackStatus, now: Timest
     if !dependents.is_empty() {
         return StackState::WaitingForDependents(dependents);
     }
-    if let Some(run) = unfinished(facts).last() {
-        return if Purpose::of(run) == Purpose::Destroy {
-            StackState::Destroying(run)
-        } else {
-            StackState::Stopping(run)
-        };
+    if let Some(run) = unfinished(facts) {
+        return if run.purpose == Purpose::Destroy { StackState::Destroying(run) } else { StackState::Stopping(run) };
     }
     if stack.spec.deletion_policy == StackDeletionPolicy::Orphan {
         return StackState::Orphaned;
@@ -104,20 +100,20 @@ pub(super) fn waiting_for_dependents(
 }
 
 /// The infrastructure that the Run creates is known when it has ended; then it is destroyed.
-pub(super) fn stopping(facts: &StackFacts<'_>, status: StackStatus, run: &Run, now: Timestamp) -> Plan {
-    let plan = reconciling(facts, status, reason::DESTROYING, &conditions::of_run(run), now);
-    if Purpose::of(run) == Purpose::Drift {
-        return if may_be_cancelled(run) { plan.then(StackAction::Cancel(run.name_any())) } else { plan };
+pub(super) fn stopping(facts: &StackFacts<'_>, status: StackStatus, run: OwnRun<'_>, now: Timestamp) -> Plan {
+    let plan = reconciling(facts, status, reason::DESTROYING, &conditions::of_run(&run), now);
+    if run.purpose == Purpose::Drift {
+        return if may_be_cancelled(&run) { plan.then(StackAction::Cancel(run.name_any())) } else { plan };
     }
-    if may_be_superseded(run) { plan.then(StackAction::Supersede(run.name_any())) } else { plan }
+    if may_be_superseded(&run) { plan.then(StackAction::Supersede(run.name_any())) } else { plan }
 }
 
-pub(super) fn destroying(facts: &StackFacts<'_>, mut status: StackStatus, run: &Run, now: Timestamp) -> Plan {
-    let (next, why) = match phase(run) {
+pub(super) fn destroying(facts: &StackFacts<'_>, mut status: StackStatus, run: OwnRun<'_>, now: Timestamp) -> Plan {
+    let (next, why) = match phase(&run) {
         RunPhase::Review => (StackPhase::Review, reason::WAITING_FOR_APPROVAL),
         _ => (StackPhase::Destroying, reason::DESTROYING),
     };
-    let cause = Cause::new(why, conditions::of_run(run));
+    let cause = Cause::new(why, conditions::of_run(&run));
     conditions::set(&mut status, facts.stack, next, Kstatus::Reconciling, &cause, now);
     Plan::publish(status)
 }

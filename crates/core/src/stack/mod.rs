@@ -22,7 +22,9 @@
 //! A change from outside (new inputs, an edited spec, a dependency, a deletion) can lead from any state to any other. A
 //! test compares the picture with [`TRANSITIONS`], and another one compares that table with what the machine does.
 //!
-//! *Guarantees.* A Stack has one unfinished Run at a time. An applied revision gives no further Run, whichever operator
+//! *Guarantees.* A Run is a Stack's if the Stack's status names it with its UID, whatever the Run says of itself. The
+//! status has the intent to create a Run before the Run exists, so an interrupted launch is found again, and nobody else's
+//! Run is taken for it. A Stack has one unfinished Run at a time. An applied revision gives no further Run, whichever operator
 //! decides. The end of each Run is accounted for once. A Stack is not released while infrastructure of it may exist, unless
 //! a person asks for that. The same facts give the same decision.
 
@@ -43,11 +45,10 @@ mod step;
 
 use jiff::Timestamp;
 use knoll_api::{
-    Atom,
+    Atom, Purpose,
     names::{annotation, label},
     run::{Run, RunPhase},
-    stack::{Snapshot, Stack, StackStatus},
-    variables::Variables,
+    stack::{LaunchIntent, Snapshot, Stack, StackStatus, StartedRun},
     workspace::{StateSummary, Workspace},
 };
 use kube::{Resource, ResourceExt};
@@ -58,12 +59,16 @@ pub use inputs::{Inputs, References, credentials};
 pub use retention::{OwnedObject, Prune};
 pub(crate) use revision::digest;
 pub use revision::{outputs_digest, revision, selected, variables_digest};
-pub use runs::{owner_annotations, owner_labels, requested_by, workspace};
+pub use runs::{
+    IntendedRun, Launched, OwnRun, commitment, is_launched, launched, owner_annotations, owner_labels, requested_by,
+    workspace,
+};
 pub use source::{FetchRecord, FetchRequest, KnownFetch, RemoteSource, StartedFetch};
 pub use state::{StackState, StackStateName, TRANSITIONS};
 
 use crate::{
     machine::{Decision, Next, Settled},
+    outputs::{self, Shown},
     policy::Effective,
 };
 
@@ -76,8 +81,10 @@ pub struct StackFacts<'a> {
     /// The Workspace that has the Stack's name, whoever created it.
     pub workspace: Option<&'a Workspace>,
     /// The Runs that the Stack has started, in any order.
-    pub runs: &'a [&'a Run],
-    /// The API no longer has the Run that `status.lastRun` names.
+    pub runs: &'a [OwnRun<'a>],
+    /// The Run of `status.launching`.
+    pub intended: IntendedRun<'a>,
+    /// The API no longer has the newest of the Runs that the Stack has started.
     pub last_run_is_gone: bool,
     /// The state of the Workspace.
     pub state: Option<&'a StateSummary>,
@@ -99,6 +106,8 @@ pub struct StackFacts<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub enum StackAction {
     AddFinalizer,
+    /// Choose a nonce for this Run, which is created once the status has its commitment.
+    Intend(Box<Intent>),
     /// Create a Run, and before it what the Run needs.
     Launch(Box<Launch>),
     /// Mark a Run that has not started, or that waits for a decision, as superseded by a newer revision.
@@ -116,6 +125,14 @@ pub enum StackAction {
     RemoveFinalizer,
 }
 
+/// A Run to be created after its intent is recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Intent {
+    pub number: u32,
+    pub purpose: Purpose,
+    pub run: Run,
+}
+
 /// A Run to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
@@ -124,6 +141,8 @@ pub struct Launch {
     /// The Workspace is applied first, because it is not what the Stack asks for.
     pub apply_workspace: bool,
     pub run: Run,
+    /// The recorded intent.
+    pub intent: LaunchIntent,
 }
 
 /// The outcome of an action that changed something other than the Stack itself.
@@ -131,12 +150,18 @@ pub struct Launch {
 pub enum StackOutcome {
     /// The action was carried out. It adds nothing to the status.
     Done,
+    /// The nonce of the Run is chosen.
+    Intended(LaunchIntent),
+    /// The Run exists.
     Launched(Box<Run>),
+    /// A Run of somebody else has its name.
+    NameTaken,
+    /// An operator that has ended chose the nonce, and the Run does not exist.
+    NonceLost,
+    /// These objects are deleted.
+    Pruned(Prune),
     /// The outputs of the state with this digest.
-    OutputsRead {
-        state: Option<String>,
-        outputs: Variables,
-    },
+    OutputsRead { state: Option<String>, outputs: Shown },
     /// The namespace is being deleted, so the API refuses new objects in it.
     NamespaceTerminating,
 }
@@ -183,10 +208,34 @@ pub fn decide(facts: &StackFacts<'_>, now: Timestamp) -> Decision<StackStatus, S
 pub fn settle(facts: &StackFacts<'_>, outcome: StackOutcome, now: Timestamp) -> Settled<StackStatus> {
     match outcome {
         StackOutcome::Done => plan(facts, now).status.into(),
-        StackOutcome::Launched(run) => step::launched(facts.stack, plan(facts, now).status, &run, now).into(),
+        StackOutcome::Intended(intent) => {
+            let mut status = plan(facts, now).status;
+            status.launching = Some(intent);
+            status.into()
+        }
+        StackOutcome::Launched(run) => {
+            let mut status = plan(facts, now).status;
+            match account::launched(&mut status, &run) {
+                Some(record) => step::launched(facts.stack, status, &record, &run, now).into(),
+                None => status.into(),
+            }
+        }
+        StackOutcome::NameTaken => step::name_taken(facts.stack, plan(facts, now).status, now).into(),
+        StackOutcome::NonceLost => {
+            let mut status = plan(facts, now).status;
+            status.launching = None;
+            status.into()
+        }
+        StackOutcome::Pruned(prune) => {
+            let mut status = plan(facts, now).status;
+            let is_deleted = |record: &StartedRun| prune.runs.iter().any(|run| run.uid.as_ref() == Some(&record.uid));
+            status.started_runs.retain(|record| !is_deleted(record));
+            status.into()
+        }
         StackOutcome::OutputsRead { state, outputs } => {
             let mut status = plan(facts, now).status;
-            status.outputs = outputs;
+            status.outputs = outputs.values;
+            outputs::tell(&mut status.conditions, facts.stack.metadata.generation, &outputs.hidden, now);
             status.outputs_digest = Some(outputs_digest(state.as_deref(), &facts.stack.spec));
             status.into()
         }
@@ -195,9 +244,22 @@ pub fn settle(facts: &StackFacts<'_>, outcome: StackOutcome, now: Timestamp) -> 
 }
 
 fn plan(facts: &StackFacts<'_>, now: Timestamp) -> Plan {
-    let status = account::all(facts, now);
+    let mut status = account::all(facts, now);
+    // A Run of an interrupted launch is recorded before anything else is decided.
+    match (status.launching.is_some(), facts.intended) {
+        (true, IntendedRun::Created(run)) => {
+            account::launched(&mut status, run);
+            return Plan::publish(status);
+        }
+        (true, IntendedRun::Taken) => return Plan::publish(step::name_taken(facts.stack, status, now)),
+        (_, IntendedRun::Absent) | (false, _) => {}
+    }
     let state = StackState::read(facts, &status, now);
-    step::step(facts, status, state, now)
+    let mut plan = step::step(facts, status, state, now);
+    if !matches!(plan.action, Some(StackAction::Launch(_))) {
+        plan.status.launching = None;
+    }
+    plan
 }
 
 /// Whether an object was created by this Stack.
@@ -208,23 +270,15 @@ pub fn is_owned<K: Resource>(object: &K, stack: &Stack) -> bool {
 }
 
 /// The Stack's Runs in the order of their numbers.
-fn ordered<'a>(facts: &StackFacts<'a>) -> Vec<&'a Run> {
-    let mut runs: Vec<&Run> = facts.runs.to_vec();
-    runs.sort_by_key(|run| (number(run), run.name_any()));
+fn ordered<'a>(facts: &StackFacts<'a>) -> Vec<OwnRun<'a>> {
+    let mut runs = facts.runs.to_vec();
+    runs.sort_by_key(|run| run.number);
     runs
 }
 
-/// The unfinished Runs in the order of their numbers. Two of them mean that an operator was interrupted between the
-/// launch of the first and the status that names it; only the newest counts.
-fn unfinished<'a>(facts: &StackFacts<'a>) -> Vec<&'a Run> {
-    let mut runs = ordered(facts);
-    runs.retain(|run| !phase(run).is_finished());
-    runs
-}
-
-/// The number of a Run among its Stack's Runs.
-fn number(run: &Run) -> u32 {
-    run.annotations().get(annotation::NUMBER).and_then(|number| number.parse().ok()).unwrap_or_default()
+/// The unfinished Run. There is one at most, as none is launched while another is unfinished.
+fn unfinished<'a>(facts: &StackFacts<'a>) -> Option<OwnRun<'a>> {
+    ordered(facts).into_iter().rev().find(|run| !phase(run).is_finished())
 }
 
 fn phase(run: &Run) -> RunPhase {

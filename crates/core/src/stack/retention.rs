@@ -3,7 +3,7 @@
 use knoll_api::stack::StackStatus;
 use kube::{Resource, ResourceExt};
 
-use super::{StackFacts, ordered, unfinished};
+use super::{StackFacts, unfinished};
 
 /// The number of finished Runs that a Stack keeps, so that a person can look back a few revisions.
 const RUNS_KEPT: usize = 10;
@@ -31,16 +31,15 @@ pub struct Prune {
 /// The oldest Runs, the variables of revisions that nothing refers to any more, and a Secret of outputs that has got
 /// another name. `None` while a Run is unfinished, and when there is nothing to delete.
 pub(super) fn prune(facts: &StackFacts<'_>, status: &StackStatus) -> Option<Prune> {
-    if !unfinished(facts).is_empty() {
+    if unfinished(facts).is_some() {
         return None;
     }
-    let runs = ordered(facts);
-    let old = runs.iter().rev().skip(RUNS_KEPT).filter(|run| status.last_run != run.metadata.name);
+    let old = status.started_runs.iter().rev().skip(RUNS_KEPT);
     let snapshots = [status.applied(), status.attempted.clone(), status.previous.clone()];
     let mut needed: Vec<String> = snapshots.into_iter().flatten().map(|snapshot| snapshot.variables).collect();
     needed.extend(facts.stack.spec.outputs.as_ref().map(|outputs| outputs.secret_name.clone()));
     let prune = Prune {
-        runs: old.map(|run| OwnedObject::of(*run)).collect(),
+        runs: old.map(|run| OwnedObject { name: run.name.clone(), uid: Some(run.uid.clone()) }).collect(),
         secrets: facts.secrets.iter().filter(|secret| !needed.contains(&secret.name)).cloned().collect(),
     };
     (prune != Prune::default()).then_some(prune)

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::{
-    Purpose,
+    Digest, Purpose,
     names::{annotation, label},
     run::{Operation, Run, RunApproval, RunSpec},
-    stack::{DriftAction, Snapshot, Stack, StackApproval},
+    stack::{DriftAction, LaunchIntent, Snapshot, Stack, StackApproval, StartedRun},
     workspace::Workspace,
 };
 use kube::ResourceExt;
@@ -23,6 +23,91 @@ const NAME_MAX: usize = 40;
 
 /// The time for which a finished drift check is kept: long enough to read its log.
 const DRIFT_RUN_KEPT: std::time::Duration = std::time::Duration::from_secs(3600);
+
+/// A Run that a Stack has started, with what the Stack's status says of it. The Run's own labels and annotations can be
+/// written by users.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OwnRun<'a> {
+    pub run: &'a Run,
+    pub number: u32,
+    pub purpose: Purpose,
+}
+
+impl<'a> OwnRun<'a> {
+    /// The Run of this record; `None` if it has only the name of it.
+    #[must_use]
+    pub fn of(record: &StartedRun, run: &'a Run) -> Option<Self> {
+        let is_it = run.metadata.name.as_ref() == Some(&record.name) && run.metadata.uid.as_ref() == Some(&record.uid);
+        is_it.then_some(Self { run, number: record.number, purpose: record.purpose })
+    }
+}
+
+impl std::ops::Deref for OwnRun<'_> {
+    type Target = Run;
+
+    fn deref(&self) -> &Run {
+        self.run
+    }
+}
+
+/// The Run that the API has under the name of a Stack's [`LaunchIntent`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum IntendedRun<'a> {
+    /// The Run was not created yet.
+    Absent,
+    /// The operator has created the Run.
+    Created(&'a Run),
+    /// Somebody else has created a Run of that name.
+    Taken,
+}
+
+impl<'a> IntendedRun<'a> {
+    /// Recognises the Run. Its nonce was secret until the operator created it, so no other Run can have it earlier.
+    #[must_use]
+    pub fn of(intent: &LaunchIntent, found: Option<&'a Run>) -> Self {
+        let Some(run) = found else { return Self::Absent };
+        let nonce = run.annotations().get(annotation::NONCE);
+        let is_it = nonce.is_some_and(|nonce| commitment(run, nonce) == intent.commitment);
+        if is_it && run.name_any() == intent.name { Self::Created(run) } else { Self::Taken }
+    }
+}
+
+/// The digest of a Run's content and its nonce.
+#[must_use]
+pub fn commitment(run: &Run, nonce: &str) -> String {
+    let RunSpec { workspace, operation, approval, snapshot, .. } = &run.spec;
+    let snapshot = snapshot.as_ref().map(|of| [&of.revision, &of.bundle, &of.variables]);
+    let content = serde_json::json!([nonce, run.name_any(), workspace, operation, approval, snapshot]);
+    Digest::of(content.to_string()).into()
+}
+
+/// Whether a Stack has started a Run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launched {
+    /// The Stack's status names the Run with its UID.
+    Confirmed,
+    /// The Stack is about to record the Run, or to find that it is somebody else's. Next: any other.
+    Intended,
+    /// The Stack knows nothing of the Run. Final, as the intent is recorded before a Run is created.
+    Never,
+}
+
+/// Whether the Stack has started the Run.
+#[must_use]
+pub fn launched(stack: Option<&Stack>, run: &Run) -> Launched {
+    let Some(status) = stack.and_then(|stack| stack.status.as_ref()) else { return Launched::Never };
+    if status.started_runs.iter().any(|record| OwnRun::of(record, run).is_some()) {
+        return Launched::Confirmed;
+    }
+    let intended = status.launching.as_ref().is_some_and(|intent| Some(&intent.name) == run.metadata.name.as_ref());
+    if intended { Launched::Intended } else { Launched::Never }
+}
+
+/// Whether a Run may start only if a Stack has started it.
+#[must_use]
+pub fn is_launched(run: &Run) -> bool {
+    run.spec.snapshot.is_some() || run.annotations().contains_key(annotation::NONCE)
+}
 
 /// The labels of the objects that a Stack creates.
 #[must_use]
@@ -55,7 +140,7 @@ pub fn workspace(stack: &Stack) -> Workspace {
     workspace
 }
 
-/// The Run of a Stack with this number. Its name follows from number and purpose, so a repeated create is recognised.
+/// The Run of a Stack with this number. Its name follows from number and purpose, so it is not created twice.
 ///
 /// Without a snapshot it uses the files that its Workspace applied last.
 pub(super) fn run(stack: &Stack, number: u32, purpose: Purpose, snapshot: Option<&Snapshot>) -> Run {

@@ -4,12 +4,12 @@ use jiff::Timestamp;
 use knoll_api::{
     Purpose,
     names::{finalizer, label, reason},
-    run::{Run, RunPhase},
+    run::RunPhase,
     stack::{FailureStatus, OnFailure, Snapshot, StackPhase, StackSpec, StackStatus},
 };
 use kube::ResourceExt;
 
-use super::{Inputs, StackFacts, Waits, backoff, cycle, deletion, is_deleted, unfinished, unready};
+use super::{Inputs, OwnRun, StackFacts, Waits, backoff, cycle, deletion, is_deleted, unfinished, unready};
 use crate::{policy, status::Cause};
 
 /// The state of a Stack.
@@ -25,12 +25,12 @@ pub enum StackState<'a> {
     /// A Run that applies a revision is unfinished. Next: `Applied` when it succeeds; `Held`, `Retrying`, `RollbackDue`,
     /// `Reverted` or `RollbackFailed` when it does not, as `spec.onFailure` says; `Outdated` when a newer revision takes
     /// its place.
-    Running(&'a Run),
+    Running(OwnRun<'a>),
     /// A Run that applies the last good revision again is unfinished. Next: `Reverted` or `RollbackFailed`; `RollbackDue`
     /// when the Run was deleted; `Applied` or `Outdated` when the inputs have changed meanwhile.
-    RollingBack(&'a Run),
+    RollingBack(OwnRun<'a>),
     /// A drift check is unfinished. Next: `Applied`, or `Outdated` when a newer revision takes its place.
-    Checking(&'a Run),
+    Checking(OwnRun<'a>),
     /// `spec.suspend` is true and no Run is unfinished. Next: none until a person resumes the Stack.
     Suspended { applied: bool },
     /// The source or a variable cannot be resolved. Next: none until that changes.
@@ -66,10 +66,10 @@ pub enum StackState<'a> {
     WaitingForDependents(Vec<String>),
     /// The Stack is deleted and a Run from before that is unfinished. Next: `DestroyDue`, or `Destroyed` when nothing
     /// exists.
-    Stopping(&'a Run),
+    Stopping(OwnRun<'a>),
     /// The Run that destroys the infrastructure is unfinished. Next: `Destroyed` when it succeeds; `DestroyRetrying` or
     /// `DestroyHeld` when it does not; `DestroyDue` when it was deleted.
-    Destroying(&'a Run),
+    Destroying(OwnRun<'a>),
     /// The Stack is deleted while `spec.suspend` is true. Next: none until a person resumes or releases the Stack.
     DestroySuspended,
     /// The infrastructure is to be destroyed, with this snapshot or with the files of the Workspace. Next: `Destroying`.
@@ -148,8 +148,8 @@ impl<'a> StackState<'a> {
         if let Some(cause) = blocked(facts) {
             return Self::Blocked(cause);
         }
-        match unfinished(facts).last() {
-            Some(run) => match Purpose::of(run) {
+        match unfinished(facts) {
+            Some(run) => match run.purpose {
                 Purpose::Drift => Self::Checking(run),
                 Purpose::Rollback => Self::RollingBack(run),
                 Purpose::Apply | Purpose::Correct | Purpose::Destroy => Self::Running(run),

@@ -5,14 +5,14 @@ use knoll_api::{
     Purpose,
     names::{annotation, reason},
     run::{Run, RunPhase},
-    stack::{Snapshot, Stack, StackPhase, StackStatus},
+    stack::{LaunchIntent, Snapshot, Stack, StackPhase, StackStatus, StartedRun},
 };
 use kube::ResourceExt;
 
 use super::{
-    Launch, Plan, StackAction, StackFacts, StackState, Waits,
+    Intent, Launch, Plan, StackAction, StackFacts, StackState, Waits,
     conditions::{self, Kstatus, short},
-    deletion, drift, is_deleted, is_owned, number, outputs_digest, phase, retention, runs, unfinished, workspace,
+    deletion, drift, is_deleted, is_owned, outputs_digest, phase, retention, runs, workspace,
 };
 use crate::{run::is_superseded, status::Cause};
 
@@ -43,9 +43,9 @@ pub(super) fn step(facts: &StackFacts<'_>, mut status: StackStatus, state: Stack
             Plan::publish(status)
         }
         StackState::Unchanged => Plan::publish(status),
-        StackState::Running(run) => under_way(facts, status, run, StackPhase::Running, now),
-        StackState::RollingBack(run) => under_way(facts, status, run, StackPhase::Rollback, now),
-        StackState::Checking(run) => checking(facts, status, run),
+        StackState::Running(run) => under_way(facts, status, &run, StackPhase::Running, now),
+        StackState::RollingBack(run) => under_way(facts, status, &run, StackPhase::Rollback, now),
+        StackState::Checking(run) => checking(facts, status, &run),
         StackState::Outdated(newest) => launch(facts, Plan::publish(status), Purpose::Apply, Some(newest)),
         StackState::Applied(newest) => applied(facts, status, newest, now),
         StackState::Held(cause) => {
@@ -80,17 +80,7 @@ pub(super) fn step(facts: &StackFacts<'_>, mut status: StackStatus, state: Stack
         StackState::DestroyHeld(failure) => deletion::held(facts, status, &failure, now),
         StackState::Destroyed { recorded } => deletion::destroyed(facts, status, recorded, now),
     };
-    supersede_older(facts, plan.at(facts.remote.filter(|_| !is_deleted(stack)).and_then(|remote| remote.next)))
-}
-
-/// Supersedes a Run that an interrupted operator has left beside the newest one.
-fn supersede_older(facts: &StackFacts<'_>, plan: Plan) -> Plan {
-    let unfinished = unfinished(facts);
-    let older = unfinished.iter().rev().skip(1).find(|run| may_be_superseded(run));
-    match (&plan.action, older) {
-        (None, Some(run)) => plan.then(StackAction::Supersede(run.name_any())),
-        _ => plan,
-    }
+    plan.at(facts.remote.filter(|_| !is_deleted(stack)).and_then(|remote| remote.next))
 }
 
 /// Whether nothing is lost when a newer revision takes the place of this Run: it waits in a queue, or for a person.
@@ -185,20 +175,44 @@ fn is_current(facts: &StackFacts<'_>) -> bool {
 
 /// Adds the launch of a Run to a plan.
 fn launch(facts: &StackFacts<'_>, plan: Plan, purpose: Purpose, snapshot: Option<Snapshot>) -> Plan {
-    let run = runs::run(facts.stack, plan.status.runs.saturating_add(1), purpose, snapshot.as_ref());
+    // Nothing starts in a Workspace that is being deleted. Its end is an event, and then it is created again.
+    if facts.workspace.is_some_and(|workspace| workspace.metadata.deletion_timestamp.is_some()) {
+        return plan;
+    }
+    let number = plan.status.runs.saturating_add(1);
+    let run = runs::run(facts.stack, number, purpose, snapshot.as_ref());
+    let is_it =
+        |intent: &&LaunchIntent| (&intent.name, intent.number, intent.purpose) == (&run.name_any(), number, purpose);
+    let Some(intent) = plan.status.launching.as_ref().filter(is_it).cloned() else {
+        return plan.then(StackAction::Intend(Box::new(Intent { number, purpose, run })));
+    };
     // Every other purpose uses a snapshot that was stored for an earlier Run.
     let store = snapshot.filter(|_| purpose == Purpose::Apply);
-    plan.then(StackAction::Launch(Box::new(Launch { store, apply_workspace: !is_current(facts), run })))
+    plan.then(StackAction::Launch(Box::new(Launch { store, apply_workspace: !is_current(facts), run, intent })))
+}
+
+/// The status after somebody else's Run was found under the name of the next Run: the number is given up with the name.
+pub(super) fn name_taken(stack: &Stack, mut status: StackStatus, now: Timestamp) -> StackStatus {
+    let Some(LaunchIntent { name, number, .. }) = status.launching.take() else { return status };
+    (status.runs, status.settled) = (number, number);
+    let message = format!("A run `{name}` exists that this Stack has not started. The next run gets another name.");
+    let phase = status.phase;
+    let cause = Cause::new(reason::OBJECT_CONFLICT, message);
+    conditions::set(&mut status, stack, phase, Kstatus::Reconciling, &cause, now);
+    status
 }
 
 /// The status after the launch of a Run.
-pub(super) fn launched(stack: &Stack, mut status: StackStatus, run: &Run, now: Timestamp) -> StackStatus {
-    let (name, purpose) = (run.name_any(), Purpose::of(run));
-    status.runs = number(run);
-    status.last_run = Some(name.clone());
-    status.last_purpose = Some(purpose);
+pub(super) fn launched(
+    stack: &Stack,
+    mut status: StackStatus,
+    record: &StartedRun,
+    run: &Run,
+    now: Timestamp,
+) -> StackStatus {
+    let StartedRun { name, purpose, .. } = record;
     let revision = run.spec.snapshot.as_ref().map(|snapshot| short(&snapshot.revision)).unwrap_or_default();
-    let (phase, why, message) = match purpose {
+    let (phase, why, message) = match *purpose {
         Purpose::Drift => return status,
         Purpose::Apply => {
             (StackPhase::Running, reason::PROGRESSING, format!("Run `{name}` applies revision {revision}."))

@@ -5,6 +5,8 @@ mod properties;
 mod states;
 mod tables;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use knoll_api::{
     Purpose,
@@ -43,6 +45,10 @@ pub(super) struct World {
     pub atom: Option<Atom>,
     pub secrets: Vec<OwnedObject>,
     pub policy: Effective,
+    /// The nonces that the operator has chosen and not used, by commitment. A killed operator forgets them.
+    pub nonces: BTreeMap<String, String>,
+    /// How many Runs were created.
+    pub created: u32,
 }
 
 pub(super) fn snapshot(revision: &str) -> Snapshot {
@@ -65,6 +71,11 @@ pub(super) fn named(name: &str) -> Stack {
     stack
 }
 
+/// The purpose that a Run's label shows.
+fn purpose(run: &Run) -> Purpose {
+    run.labels().get(label::PURPOSE).and_then(|value| Purpose::parse(value)).unwrap_or_default()
+}
+
 impl World {
     pub fn new(spec: StackSpec) -> Self {
         let mut stack = named("net");
@@ -85,6 +96,8 @@ impl World {
             atom: None,
             secrets: Vec::new(),
             policy: Effective::default(),
+            nonces: BTreeMap::new(),
+            created: 0,
         }
     }
 
@@ -93,9 +106,14 @@ impl World {
     }
 
     fn with_facts<T>(&self, use_them: impl FnOnce(&StackFacts<'_>) -> T) -> T {
-        let runs: Vec<&Run> = self.runs.iter().collect();
+        let status = self.status();
+        let own = |record: &StartedRun| self.runs.iter().find_map(|run| OwnRun::of(record, run));
+        let runs: Vec<OwnRun<'_>> = status.started_runs.iter().filter_map(own).collect();
         let related: Vec<&Stack> = self.others.iter().collect();
-        let last = self.stack.status.as_ref().and_then(|status| status.last_run.clone());
+        let intended = match &status.launching {
+            Some(intent) => IntendedRun::of(intent, self.runs.iter().find(|run| run.name_any() == intent.name)),
+            None => IntendedRun::Absent,
+        };
         let summary = StateSummary {
             digest: self.digest(),
             resources: u32::from(self.exists.is_some()),
@@ -106,7 +124,8 @@ impl World {
             inputs: &self.inputs,
             workspace: self.workspace.as_ref(),
             runs: &runs,
-            last_run_is_gone: last.is_some_and(|last| !runs.iter().any(|run| run.name_any() == last)),
+            intended,
+            last_run_is_gone: status.started_runs.last().is_some_and(|last| own(last).is_none()),
             state: (self.state > 0).then_some(&summary),
             has_outputs_secret: true,
             secrets: &self.secrets,
@@ -125,6 +144,11 @@ impl World {
         self.with_facts(|facts| decide(facts, self.now()))
     }
 
+    /// Whether the Run of an interrupted launch exists that the status does not name yet.
+    pub fn is_interrupted(&self) -> bool {
+        self.with_facts(|facts| facts.intended != IntendedRun::Absent)
+    }
+
     pub fn state_name(&self) -> StackStateName {
         self.with_facts(|facts| StackState::read(facts, &account::all(facts, self.now()), self.now()).name())
     }
@@ -136,6 +160,9 @@ impl World {
             Next::Status(status) => (count > 0).then_some(status),
             Next::Act(action) => self.act(action, count),
         };
+        if count != usize::MAX {
+            self.nonces.clear();
+        }
         if let Some(status) = status {
             self.stack.status = Some(status);
             self.requeue_at = decision.requeue_at;
@@ -164,8 +191,15 @@ impl World {
                 self.apply_workspace();
                 StackOutcome::Done
             }
+            StackAction::Intend(intent) => {
+                let Intent { number, purpose, run } = *intent;
+                let nonce = format!("nonce-{}-{}", self.created, self.nonces.len());
+                let commitment = commitment(&run, &nonce);
+                self.nonces.insert(commitment.clone(), nonce);
+                StackOutcome::Intended(LaunchIntent { name: run.name_any(), number, purpose, commitment })
+            }
             StackAction::Launch(launch) => {
-                let Launch { store, apply_workspace, run } = *launch;
+                let Launch { store, apply_workspace, mut run, intent } = *launch;
                 if let Some(snapshot) = store {
                     self.secrets.retain(|secret| secret.name != snapshot.variables);
                     self.secrets.push(OwnedObject { name: snapshot.variables, uid: None });
@@ -179,10 +213,18 @@ impl World {
                         return None;
                     }
                 }
-                if !self.runs.iter().any(|known| known.metadata.name == run.metadata.name) {
-                    self.runs.push(run.clone());
+                let taken = self.runs.iter().any(|known| known.metadata.name == run.metadata.name);
+                match self.nonces.remove(&intent.commitment) {
+                    None => StackOutcome::NonceLost,
+                    Some(_) if taken => StackOutcome::NameTaken,
+                    Some(nonce) => {
+                        self.created += 1;
+                        run.metadata.uid = Some(format!("uid-{}", self.created));
+                        run.annotations_mut().insert(annotation::NONCE.to_owned(), nonce);
+                        self.runs.push(run.clone());
+                        StackOutcome::Launched(Box::new(run))
+                    }
                 }
-                StackOutcome::Launched(Box::new(run))
             }
             StackAction::Supersede(name) => {
                 let run = self.runs.iter_mut().find(|run| run.name_any() == name).unwrap();
@@ -196,16 +238,17 @@ impl World {
             }
             StackAction::ReadOutputs => {
                 let state = (self.state > 0).then(|| self.digest());
-                StackOutcome::OutputsRead { state, outputs: Variables::default() }
+                StackOutcome::OutputsRead { state, outputs: Shown::default() }
             }
-            StackAction::Prune(Prune { runs, secrets }) => {
-                self.runs.retain(|run| !runs.iter().any(|old| old.name == run.name_any()));
-                self.secrets.retain(|secret| !secrets.contains(secret));
-                StackOutcome::Done
+            StackAction::Prune(prune) => {
+                self.runs.retain(|run| !prune.runs.iter().any(|old| old.uid == run.uid()));
+                self.secrets.retain(|secret| !prune.secrets.contains(secret));
+                StackOutcome::Pruned(prune)
             }
             StackAction::CleanUp => {
                 self.cleaned = true;
-                self.runs.clear();
+                let own = self.status().started_runs;
+                self.runs.retain(|run| !own.iter().any(|record| OwnRun::of(record, run).is_some()));
                 self.workspace = None;
                 self.gone = !killed();
                 return None;
@@ -278,7 +321,7 @@ impl World {
                 StepStatus { state: StepState::Succeeded, ..StepStatus::started(StepName::Apply, MicroTime(now), 0) };
             next.steps.push(step);
             let revision = run.spec.snapshot.as_ref().map(|snapshot| snapshot.revision.clone());
-            self.exists = match (Purpose::of(run), phase) {
+            self.exists = match (purpose(run), phase) {
                 (Purpose::Destroy, RunPhase::Succeeded) => None,
                 (Purpose::Destroy, _) => self.exists.take(),
                 _ => revision,
@@ -344,7 +387,7 @@ impl World {
             .iter()
             .map(|run| {
                 let revision = run.spec.snapshot.as_ref().map(|snapshot| snapshot.revision.clone()).unwrap_or_default();
-                format!("{}({revision}) {}", Purpose::of(run), phase(run).as_str())
+                format!("{}({revision}) {}", purpose(run), phase(run).as_str())
             })
             .collect();
         format!("{} {mood} | {}", status.phase.as_str(), runs.join(", "))

@@ -382,6 +382,35 @@ async fn a_cancellation_reaches_the_runner_at_once() {
     assert!(job.cancel);
 }
 
+/// A node that does not answer does not tell the runner of its pod's deletion, so the hub does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_whose_pod_is_deleted_is_told_to_stop() {
+    let (world, runner) = with_runner().await;
+    let waiting = tokio::spawn({
+        let runner = runner.clone();
+        async move { runner.get(path::CANCEL).await.0 }
+    });
+    world.set_status("r", json!({"status": {"stopRequestedAt": "2025-01-01T00:00:00.000000Z"}})).await;
+    assert_eq!(waiting.await.unwrap(), 200);
+    let exit = Some(Exit { code: 130, reason: Some(EndReason::Cancelled), message: None });
+    let ended = runner.ask(Method::PUT, path::PROGRESS, report(1, StepName::Apply, StepState::Cancelled, exit)).await;
+    assert_eq!(ended.0, 200);
+    let run: Run = world.api().get("r").await.unwrap();
+    assert_eq!(run.status.unwrap().phase, RunPhase::Failed, "nobody cancelled the run");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_whose_run_was_given_up_is_refused_when_it_asks_for_a_cancellation() {
+    let (world, runner) = with_runner().await;
+    let waiting = tokio::spawn({
+        let runner = runner.clone();
+        async move { runner.get(path::CANCEL).await.0 }
+    });
+    world.set_status("r", json!({"status": {"phase": "Failed"}})).await;
+    assert_eq!(waiting.await.unwrap(), 403);
+    assert_eq!(runner.get(path::CANCEL).await.0, 403);
+}
+
 /// A state of the lineage `lineage`.
 fn of_lineage(lineage: &str, serial: u64) -> String {
     json!({"version": 4, "serial": serial, "lineage": lineage, "resources": []}).to_string()

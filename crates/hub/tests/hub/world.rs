@@ -138,8 +138,8 @@ impl Drop for World {
 async fn start_hub(client: &Client, shutdown: &CancellationToken) -> Running {
     let tls = Tls::shared(client, NAMESPACE, &["127.0.0.1".to_owned()]).await.unwrap();
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
-    let (fetch, observer) = (Default::default(), Default::default());
-    Hub::start(Storage::new(client.clone()), None, listen, tls, fetch, observer, shutdown.clone()).await.unwrap()
+    let (settings, observer) = (Default::default(), Default::default());
+    Hub::start(Storage::new(client.clone()), None, listen, tls, settings, observer, shutdown.clone()).await.unwrap()
 }
 
 pub fn apply() -> RunSpec {

@@ -4,11 +4,14 @@ use k8s_openapi::{NamespaceResourceScope, api::core::v1::Secret, apimachinery::p
 use knoll_api::{
     Run, Stack, Workspace,
     names::{annotation, cancel, content, field_manager, finalizer, label},
-    stack::Snapshot,
+    stack::{LaunchIntent, Snapshot},
 };
 use knoll_core::{
     identity::Subject,
-    stack::{self, Launch, OwnedObject, Prune, StackAction, StackOutcome, is_owned, owner_annotations, owner_labels},
+    stack::{
+        self, IntendedRun, Intent, Launch, OwnedObject, Prune, StackAction, StackOutcome, is_owned, owner_annotations,
+        owner_labels,
+    },
 };
 use knoll_storage::{BundleError, Origin, VariablesError};
 use kube::{
@@ -38,12 +41,13 @@ pub(super) async fn act(
             clean_up(context, stack).await?;
             return hold(context, stack, false).await;
         }
+        StackAction::Intend(intent) => intend(context, stack, *intent),
         StackAction::Launch(launch) => launch_run(context, seen, *launch).await?,
         StackAction::Supersede(run) => annotate(context, stack.namespace(), &run, annotation::SUPERSEDED).await?,
         StackAction::Cancel(run) => annotate(context, stack.namespace(), &run, annotation::CANCEL).await?,
         StackAction::ReadOutputs => outputs::read(context, stack).await?,
         StackAction::ApplyWorkspace => apply_workspace(context, stack).await?,
-        StackAction::Prune(prune) => delete_old(context, stack, &prune).await?,
+        StackAction::Prune(prune) => delete_old(context, stack, prune).await?,
     };
     Ok(Effect::Outcome(outcome))
 }
@@ -53,16 +57,35 @@ async fn hold(context: &Context, stack: &Subject<Stack>, held: bool) -> Result<E
     Ok(Effect::ObjectChanged)
 }
 
+/// Chooses the nonce of a Run.
+fn intend(context: &Context, stack: &Subject<Stack>, intent: Intent) -> StackOutcome {
+    let Intent { number, purpose, run } = intent;
+    let nonce = format!("{:032x}", rand::random::<u128>());
+    let commitment = stack::commitment(&run, &nonce);
+    context.nonces.remember(stack.uid(), commitment.clone(), nonce);
+    StackOutcome::Intended(LaunchIntent { name: run.name_any(), number, purpose, commitment })
+}
+
 /// Stores the snapshot, applies the Workspace and creates the Run, in this order: a Run never starts before what it needs.
 async fn launch_run(context: &Context, seen: &SeenStack, launch: Launch) -> Result<StackOutcome, Error> {
-    let Launch { store, apply_workspace: apply, run } = launch;
+    let Launch { store, apply_workspace: apply, mut run, intent } = launch;
     if let Some(snapshot) = store {
         store_snapshot(context, seen, &snapshot).await?;
     }
     if apply && apply_workspace(context, &seen.stack).await? == StackOutcome::NamespaceTerminating {
         return Ok(StackOutcome::NamespaceTerminating);
     }
-    create_run(context, &seen.stack, run).await
+    let nonce = context.nonces.take(seen.stack.uid(), &intent.commitment);
+    let Some(nonce) = nonce.filter(|nonce| stack::commitment(&run, nonce) == intent.commitment) else {
+        return Ok(StackOutcome::NonceLost);
+    };
+    run.annotations_mut().insert(annotation::NONCE.to_owned(), nonce.clone());
+    let outcome = create_run(context, &seen.stack, &run, &intent).await?;
+    if outcome == StackOutcome::NamespaceTerminating {
+        // Nothing was created, so the intent holds as it is.
+        context.nonces.remember(seen.stack.uid(), intent.commitment, nonce);
+    }
+    Ok(outcome)
 }
 
 async fn apply_workspace(context: &Context, stack: &Subject<Stack>) -> Result<StackOutcome, Error> {
@@ -116,21 +139,28 @@ async fn store_snapshot(context: &Context, seen: &SeenStack, snapshot: &Snapshot
     }
 }
 
-async fn create_run(context: &Context, stack: &Subject<Stack>, run: Run) -> Result<StackOutcome, Error> {
+async fn create_run(
+    context: &Context,
+    stack: &Subject<Stack>,
+    run: &Run,
+    intent: &LaunchIntent,
+) -> Result<StackOutcome, Error> {
     let api = context.api::<Run>(stack.namespace());
-    let created = match api.create(&PostParams::default(), &run).await {
-        // Perhaps of this Stack, from an attempt whose answer was lost.
+    let created = match api.create(&PostParams::default(), run).await {
+        // Perhaps from an attempt whose answer was lost.
         Err(error) if code(&error) == Some(409) => {
-            let found = api.get_opt(&run.name_any()).await.map_err(Error::api("cannot read a run of a Stack"))?;
-            found.filter(|found| is_owned(found, stack))
+            let found = api.get_opt(&intent.name).await.map_err(Error::api("cannot read a run of a Stack"))?;
+            match IntendedRun::of(intent, found.as_ref()) {
+                IntendedRun::Created(run) => run.clone(),
+                IntendedRun::Taken => return Ok(StackOutcome::NameTaken),
+                IntendedRun::Absent => return Ok(StackOutcome::NonceLost),
+            }
         }
         Err(error) if namespace_goes(&error) => return Ok(StackOutcome::NamespaceTerminating),
-        result => Some(result.map_err(Error::api("cannot start a run of a Stack"))?),
+        result => result.map_err(Error::api("cannot start a run of a Stack"))?,
     };
-    if let Some(created) = created {
-        context.started.remember(created);
-    }
-    Ok(StackOutcome::Launched(Box::new(run)))
+    context.started.remember(created.clone());
+    Ok(StackOutcome::Launched(Box::new(created)))
 }
 
 async fn annotate(context: &Context, namespace: &str, run: &str, with: &str) -> Result<StackOutcome, Error> {
@@ -160,7 +190,10 @@ async fn clean_up(context: &Context, stack: &Subject<Stack>) -> Result<(), Error
             }
         }
     }
-    delete_owned::<Run>(context, stack).await?;
+    let runs = context.api::<Run>(namespace);
+    for record in stack.status.iter().flat_map(|status| &status.started_runs) {
+        delete(&runs, &OwnedObject { name: record.name.clone(), uid: Some(record.uid.clone()) }).await?;
+    }
     delete_owned::<Workspace>(context, stack).await
 }
 
@@ -189,7 +222,7 @@ where
     }
 }
 
-async fn delete_old(context: &Context, stack: &Subject<Stack>, prune: &Prune) -> Result<StackOutcome, Error> {
+async fn delete_old(context: &Context, stack: &Subject<Stack>, prune: Prune) -> Result<StackOutcome, Error> {
     let (runs, secrets) = (context.api::<Run>(stack.namespace()), context.api::<Secret>(stack.namespace()));
     for run in &prune.runs {
         delete(&runs, run).await?;
@@ -197,5 +230,5 @@ async fn delete_old(context: &Context, stack: &Subject<Stack>, prune: &Prune) ->
     for secret in &prune.secrets {
         delete(&secrets, secret).await?;
     }
-    Ok(StackOutcome::Done)
+    Ok(StackOutcome::Pruned(prune))
 }

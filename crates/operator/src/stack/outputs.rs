@@ -11,6 +11,7 @@ use knoll_api::{
 use knoll_core::{
     events::Event,
     identity::Subject,
+    outputs::{SHOWN_BYTES, shown},
     stack::{StackOutcome, is_owned, owner_annotations, owner_labels, selected},
 };
 use knoll_storage::{Output, StateFile};
@@ -42,9 +43,10 @@ pub(super) async fn read(context: &Context, stack: &Subject<Stack>) -> Result<St
         write(context, stack, &spec.secret_name, &outputs).await?;
     }
     let public = outputs.into_iter().filter(|(_, output)| !output.sensitive);
+    let public = public.map(|(name, output)| (name, output.value)).collect();
     Ok(StackOutcome::OutputsRead {
         state: state.as_ref().map(|state| Digest::of(state).into()),
-        outputs: public.map(|(name, output)| (name, output.value)).collect(),
+        outputs: shown(&public, SHOWN_BYTES),
     })
 }
 

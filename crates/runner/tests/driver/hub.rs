@@ -13,9 +13,9 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
 use knoll_api::run::Operation;
 use knoll_api::step::{StepName, StepStatus};
-use knoll_api::wire::{Exit, Job, PROTOCOL, Progress, ProgressReply, Stage, path};
+use knoll_api::wire::{Exit, Job, PROTOCOL, Progress, ProgressReply, Stage, StopTimes, path};
 use knoll_api::workspace::Tool;
-use knoll_runner::{Config, Grace};
+use knoll_runner::Config;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -29,6 +29,10 @@ pub struct Recorded {
     pub lock: Option<String>,
     /// How many more requests are answered with 503.
     pub away: usize,
+    /// No request is answered any more.
+    pub silent: bool,
+    /// Requests of this path are refused with this status.
+    pub refuse: Option<(&'static str, u16)>,
     /// States are refused with this message.
     pub refuse_states: Option<&'static str>,
 }
@@ -72,6 +76,13 @@ pub fn job(operation: Operation, steps: &[StepName]) -> Job {
         retry: BTreeMap::new(),
         retry_backoff_millis: 1,
         timeouts: BTreeMap::new(),
+        stop: StopTimes {
+            silence: Duration::from_secs(60),
+            answer: Duration::from_secs(10),
+            interrupt: Duration::from_secs(20),
+            terminate: Duration::from_secs(5),
+            deliver: Duration::from_secs(60),
+        },
         attach_timeout_seconds: None,
         cancel: false,
         earlier_steps: Vec::new(),
@@ -114,18 +125,12 @@ impl Hub {
 
     /// Runs the runner to its end, and returns its exit.
     pub async fn run(&self) -> Exit {
-        self.run_with(Grace { interrupt: Duration::from_secs(20), terminate: Duration::from_secs(5) }).await
-    }
-
-    /// The same with other grace periods.
-    pub async fn run_with(&self, grace: Grace) -> Exit {
         let config = Config {
             hub_url: self.url.clone(),
             hub_ca: None,
             token_file: self.home.path().join("token"),
             work_dir: self.work_dir(),
             plugin_cache: None,
-            grace,
         };
         knoll_runner::run(config).await;
         self.last_report().exit.unwrap_or_default()
@@ -192,6 +197,17 @@ async fn front(State(hub): State<Arc<Hub>>, request: Request, next: Next) -> Res
             return (StatusCode::SERVICE_UNAVAILABLE, "away").into_response();
         }
     }
+    let (silent, refuse) = {
+        let told = hub.told.lock().unwrap();
+        (told.silent, told.refuse)
+    };
+    if silent {
+        std::future::pending::<()>().await;
+    }
+    if let Some((_, status)) = refuse.filter(|(path, _)| *path == request.uri().path()) {
+        let status = StatusCode::from_u16(status).unwrap();
+        return (status, Json(json!({"error": "this pod is not the run's"}))).into_response();
+    }
     let response = next.run(request).await;
     hub.answered.send_modify(|count| *count += 1);
     response
@@ -237,7 +253,9 @@ async fn put_progress(State(hub): State<Arc<Hub>>, content: Bytes) -> Json<Progr
     Json(ProgressReply { cancel: false })
 }
 
+/// Asks often, so that a test that wants another answer gets it soon.
 async fn get_cancel(State(hub): State<Arc<Hub>>) -> StatusCode {
-    let _ = hub.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
-    StatusCode::OK
+    let mut cancelled = hub.cancelled.subscribe();
+    let waited = tokio::time::timeout(Duration::from_millis(200), cancelled.wait_for(|cancelled| *cancelled)).await;
+    if waited.is_ok() { StatusCode::OK } else { StatusCode::NO_CONTENT }
 }

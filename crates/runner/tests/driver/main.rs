@@ -14,8 +14,7 @@ use hub::{Hub, job};
 use knoll_api::hooks::HookFailure;
 use knoll_api::run::Operation;
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{EndReason, Job, JobHook, JobVariable};
-use knoll_runner::Grace;
+use knoll_api::wire::{EndReason, Job, JobHook, JobVariable, path};
 use serde_json::json;
 
 const WHOLE: [StepName; 5] = [StepName::Setup, StepName::Init, StepName::Plan, StepName::Apply, StepName::Outputs];
@@ -117,12 +116,12 @@ async fn what_ignores_every_request_to_stop_is_killed_after_its_grace() {
     let steps = [StepName::Setup, StepName::Command];
     let stubborn = "trap 'echo not yet' INT; trap 'echo never' TERM; echo begun; while :; do sleep 0.02; done";
     let args = vec!["-c".to_owned(), stubborn.to_owned()];
-    let asked = Job { command: Some("sh".into()), args, ..job(Operation::Command, &steps) };
+    let mut asked = Job { command: Some("sh".into()), args, ..job(Operation::Command, &steps) };
+    (asked.stop.interrupt, asked.stop.terminate) = (Duration::from_millis(200), Duration::from_millis(200));
     let hub = Hub::start(asked, &[("main.tf", THREE)], None, None).await;
     let running = tokio::spawn({
         let hub = Arc::clone(&hub);
-        let grace = Grace { interrupt: Duration::from_millis(200), terminate: Duration::from_millis(200) };
-        async move { hub.run_with(grace).await }
+        async move { hub.run().await }
     });
     hub.until("it has begun", |hub| hub.log().contains("begun")).await;
     hub.cancel();
@@ -130,6 +129,87 @@ async fn what_ignores_every_request_to_stop_is_killed_after_its_grace() {
     assert_eq!((exit.code, exit.reason), (137, Some(EndReason::Cancelled)), "{exit:?}");
     let log = hub.log();
     assert!(log.find("not yet").unwrap() < log.find("never").unwrap(), "{log}");
+}
+
+/// The command of a resource that records its process, and never ends by itself.
+fn endless(hub_folder: &std::path::Path) -> String {
+    with_command(&format!(
+        "echo $$ > {0}/begun.part && mv {0}/begun.part {0}/begun && exec sleep 600",
+        hub_folder.display()
+    ))
+}
+
+/// Waits until the process that [`endless`] recorded is there, or is gone.
+async fn until_process(folder: &std::path::Path, is_there: bool) {
+    let found = || {
+        let pid = std::fs::read_to_string(folder.join("begun")).unwrap_or_default();
+        !pid.is_empty() && std::path::Path::new("/proc").join(pid.trim()).exists()
+    };
+    let waited = async {
+        while found() != is_there {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waited).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_whose_hub_went_silent_applied_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut asked = job(Operation::Apply, &WHOLE);
+    asked.stop.silence = Duration::from_secs(2);
+    asked.stop.deliver = Duration::from_secs(1);
+    (asked.stop.interrupt, asked.stop.terminate) = (Duration::from_secs(2), Duration::from_secs(2));
+    let hub = Hub::start(asked, &[("main.tf", &endless(folder.path()))], None, None).await;
+    let running = tokio::spawn({
+        let hub = Arc::clone(&hub);
+        async move { hub.run().await }
+    });
+    hub.until("the first resource's state", |hub| hub.resources().contains(&"first".to_owned())).await;
+    until_process(folder.path(), true).await;
+    hub.told.lock().unwrap().silent = true;
+    until_process(folder.path(), false).await;
+    // Nobody takes the last state, so the runner ends without having delivered it.
+    let ended = tokio::time::timeout(Duration::from_secs(60), running).await;
+    assert_eq!(ended.unwrap().unwrap().reason, None, "the last report was not delivered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hub_that_comes_back_gets_the_state_and_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut asked = job(Operation::Apply, &WHOLE);
+    (asked.stop.silence, asked.stop.answer) = (Duration::from_secs(2), Duration::from_secs(1));
+    let hub = Hub::start(asked, &[("main.tf", &endless(folder.path()))], None, None).await;
+    let running = tokio::spawn({
+        let hub = Arc::clone(&hub);
+        async move { hub.run().await }
+    });
+    until_process(folder.path(), true).await;
+    hub.told.lock().unwrap().away = usize::MAX;
+    until_process(folder.path(), false).await;
+    hub.told.lock().unwrap().away = 0;
+    let exit = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap().unwrap();
+    assert_eq!(exit.reason, Some(EndReason::HubLost), "{exit:?}");
+    assert!(exit.message.unwrap().contains("not heard for 2s"));
+    assert!(hub.resources().contains(&"first".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_on_any_path_was_only_logged() {
+    for (path, status) in [(path::CANCEL, 403), (path::CANCEL, 401), (path::CANCEL, 409), (path::LOG, 403)] {
+        let folder = tempfile::tempdir().unwrap();
+        let main = endless(folder.path()).replace("exec sleep 600", "while sleep 0.1; do echo on; done");
+        let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &main)], None, None).await;
+        let running = tokio::spawn({
+            let hub = Arc::clone(&hub);
+            async move { hub.run().await }
+        });
+        until_process(folder.path(), true).await;
+        hub.told.lock().unwrap().refuse = Some((path, status));
+        until_process(folder.path(), false).await;
+        let exit = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap().unwrap();
+        assert_eq!(exit.reason, Some(EndReason::StateNotSaved), "{path} {status}: {exit:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Owne
 use knoll_api::Digest;
 use knoll_api::names::{self, annotation, content, label, secret_type};
 use knoll_api::workspace::{StateSummary, Workspace, WorkspaceDeletionPolicy};
+use knoll_core::outputs::{SHOWN_BYTES, Shown, shown};
 use knoll_core::workspace::Head as Summary;
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
@@ -28,8 +29,6 @@ use crate::blob::{Blob, CONTENT, NAME_DIGITS};
 const INDEX: &str = "index";
 /// The key of the dependency lock file in a head.
 const LOCK: &str = "lock";
-/// All annotations of an object together have at most 256 KiB.
-const PUBLIC_OUTPUTS: usize = 128 * 1024;
 
 /// One version of a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,7 +168,8 @@ pub fn summary(annotations: &BTreeMap<String, String>) -> Option<Summary> {
         updated_at: text(annotation::UPDATED_AT).and_then(|time| time.parse().ok()).map(MicroTime),
     };
     let outputs = text(annotation::OUTPUTS).and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
-    Some(Summary { summary, outputs })
+    let hidden = text(annotation::OUTPUTS_HIDDEN).and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
+    Some(Summary { summary, outputs, hidden })
 }
 
 /// A patch for server-side apply that names the writer of a head from now on, and changes nothing else of it.
@@ -257,7 +257,7 @@ fn head_secret(owner: &Owner, head: &Head, file: Option<&StateFile>) -> Secret {
     if let (Some(version), Some(file)) = (&head.index.current, file) {
         labels.insert(label::RUN.to_owned(), version.run.clone());
         annotations = version_annotations(version);
-        annotations.insert(annotation::OUTPUTS.to_owned(), file.public_outputs(PUBLIC_OUTPUTS));
+        annotations.extend(output_annotations(file));
     }
     annotations.extend(head.writer.clone().map(|writer| (annotation::WRITER.to_owned(), writer)));
     let mut data = BTreeMap::new();
@@ -322,6 +322,17 @@ fn version_annotations(version: &Version) -> BTreeMap<String, String> {
     ])
 }
 
+/// The outputs that everybody may see. Maps of JSON values can always be written.
+fn output_annotations(file: &StateFile) -> BTreeMap<String, String> {
+    let Shown { values, hidden } = shown(&file.public_outputs(), SHOWN_BYTES);
+    let mut annotations = BTreeMap::new();
+    annotations.insert(annotation::OUTPUTS.to_owned(), serde_json::to_string(&values).unwrap_or_default());
+    if hidden.count > 0 {
+        annotations.insert(annotation::OUTPUTS_HIDDEN.to_owned(), serde_json::to_string(&hidden).unwrap_or_default());
+    }
+    annotations
+}
+
 /// With microseconds, as the API has them.
 fn micros(now: jiff::Timestamp) -> String {
     jiff::Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now).to_string()
@@ -333,6 +344,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::file::Output;
     use super::*;
     use crate::blob;
     use crate::seal::tests::plain;
@@ -505,12 +517,24 @@ mod tests {
         assert_eq!(summary(&annotations(&api)), None, "a lock file is no state");
         let all = writes(&api, 1, &state(7, &[]), "a");
         api.apply_all(&all);
-        let (version, Summary { summary, outputs }) =
+        let (version, Summary { summary, outputs, hidden }) =
             (api.head().index.current.unwrap(), summary(&annotations(&api)).unwrap());
         assert_eq!((summary.serial, summary.lineage, summary.resources), (7, version.lineage, version.resources));
         assert_eq!(version.digest, *summary.digest);
         assert_eq!(summary.updated_at.unwrap().0.to_string(), version.updated_at);
         assert!(outputs.is_empty());
+        assert_eq!(hidden.count, 0);
+    }
+
+    #[test]
+    fn an_output_too_large_for_the_annotations_hides_only_itself() {
+        let output = |value: &str| Output { value: value.into(), sensitive: false };
+        let outputs = [("a", output(&"x".repeat(SHOWN_BYTES))), ("b", output("shown"))];
+        let outputs = outputs.into_iter().map(|(name, output)| (name.to_owned(), output)).collect();
+        let file = StateFile { serial: 1, lineage: "l".to_owned(), resources: 0, outputs };
+        let annotations = output_annotations(&file);
+        assert_eq!(annotations[annotation::OUTPUTS], r#"{"b":"shown"}"#);
+        assert_eq!(annotations[annotation::OUTPUTS_HIDDEN], r#"{"count":1,"names":["a"]}"#);
     }
 
     /// The head of a state as version 0.1 wrote it.

@@ -32,6 +32,8 @@ fn a_new_stack_is_held_gets_its_workspace_and_one_run() {
     let mut world = World::new(StackSpec::default());
     let first = world.step(usize::MAX);
     assert_eq!(first.next, Next::Act(StackAction::AddFinalizer));
+    let intent = world.step(usize::MAX);
+    assert!(matches!(intent.next, Next::Act(StackAction::Intend(_))), "the intent is recorded first: {intent:?}");
     let Next::Act(StackAction::Launch(launch)) = world.decide().next else { panic!("{:?}", world.decide()) };
     assert_eq!((launch.store, launch.apply_workspace), (Some(snapshot("a")), true));
     world.settle();
@@ -45,6 +47,98 @@ fn a_new_stack_is_held_gets_its_workspace_and_one_run() {
     let status = world.status();
     assert_eq!((status.revision.as_deref(), status.bundle.as_deref()), (Some("a"), Some("bundle-a")));
     assert_eq!((status.pending_revision, status.variables.as_deref()), (None, Some("variables-a")));
+}
+
+/// A Run as a user can create it: a copy of one of the Stack's Runs, with other labels and annotations.
+fn forged(world: &World, name: &str, number: u32) -> Run {
+    let mut run = runs::run(&world.stack, number, Purpose::Apply, Some(&snapshot("b")));
+    run.metadata.name = Some(name.to_owned());
+    run.metadata.uid = Some(format!("forged-{name}"));
+    run.annotations_mut().insert(annotation::NONCE.to_owned(), "guessed".to_owned());
+    run
+}
+
+#[test]
+fn a_run_with_the_labels_of_a_stack_and_number_99_changed_the_stack() {
+    let mut world = ready(StackSpec::default());
+    let run = forged(&world, "net-99-b", 99);
+    world.runs.push(run);
+    world.finish("net-99-b", RunPhase::Succeeded, reason::SUCCEEDED, false);
+    let before = world.status();
+    world.settle();
+    assert_eq!(world.status(), before);
+    world.change("b");
+    assert_eq!((world.status().phase, world.status().runs), (StackPhase::Running, 2));
+    assert_eq!(world.status().last_run.as_deref(), Some("net-2-b"));
+}
+
+#[test]
+fn somebody_elses_run_under_the_next_name_is_not_taken_for_the_stacks() {
+    let mut world = ready(StackSpec::default());
+    let run = forged(&world, "net-2-b", 2);
+    world.runs.push(run);
+    world.change("b");
+    let status = world.status();
+    assert_eq!((status.last_run.as_deref(), status.runs, status.settled), (Some("net-3-b"), 3, 2));
+    assert!(!status.started_runs.iter().any(|record| record.name == "net-2-b"), "{status:?}");
+    // The same after a restart, when only the status tells what was intended.
+    let mut world = ready(StackSpec::default());
+    world.inputs = resolved("b");
+    world.step(usize::MAX);
+    world.nonces.clear();
+    let run = forged(&world, "net-2-b", 2);
+    world.runs.push(run);
+    world.step(usize::MAX);
+    assert!(world.message().contains("`net-2-b` exists that this Stack has not started"), "{}", world.message());
+    assert_eq!(world.settle().status().last_run.as_deref(), Some("net-3-b"));
+}
+
+#[test]
+fn a_run_that_was_created_before_a_crash_is_found_again() {
+    let mut world = ready(StackSpec::default());
+    world.inputs = resolved("b");
+    world.step(usize::MAX);
+    // The variables and the Run are written, the status is not.
+    world.step(2);
+    assert_eq!((world.status().runs, world.runs.len(), world.nonces.len()), (1, 2, 0));
+    assert_eq!(launched(Some(&world.stack), world.runs.last().unwrap()), Launched::Intended);
+    world.settle();
+    assert_eq!((world.status().runs, world.runs.len()), (2, 2));
+    assert_eq!(launched(Some(&world.stack), world.runs.last().unwrap()), Launched::Confirmed);
+    assert_eq!(launched(Some(&world.stack), &forged(&world, "net-2-b", 2)), Launched::Never, "by UID");
+    assert_eq!(launched(None, world.runs.last().unwrap()), Launched::Never);
+    // Without the Run, another nonce is chosen.
+    let mut world = ready(StackSpec::default());
+    world.inputs = resolved("b");
+    world.step(usize::MAX);
+    world.nonces.clear();
+    world.settle();
+    assert_eq!(world.status().last_run.as_deref(), Some("net-2-b"));
+}
+
+#[test]
+fn a_copied_nonce_does_not_fit_another_run() {
+    let world = ready(StackSpec::default());
+    let intent = LaunchIntent {
+        name: "net-2-b".to_owned(),
+        commitment: commitment(&forged(&world, "net-2-b", 2), "secret"),
+        ..LaunchIntent::default()
+    };
+    let mut run = forged(&world, "net-2-b", 2);
+    assert_eq!(IntendedRun::of(&intent, None), IntendedRun::Absent);
+    assert_eq!(IntendedRun::of(&intent, Some(&run)), IntendedRun::Taken, "a guessed nonce");
+    run.annotations_mut().insert(annotation::NONCE.to_owned(), "secret".to_owned());
+    assert_eq!(IntendedRun::of(&intent, Some(&run)), IntendedRun::Created(&run));
+    for change in [
+        |run: &mut Run| run.spec.operation = Operation::Destroy,
+        |run: &mut Run| run.spec.approval = RunApproval::Manual,
+        |run: &mut Run| run.spec.snapshot = Some(snapshot("other")),
+        |run: &mut Run| run.metadata.name = Some("net-3-b".to_owned()),
+    ] {
+        let mut other = run.clone();
+        change(&mut other);
+        assert_eq!(IntendedRun::of(&intent, Some(&other)), IntendedRun::Taken);
+    }
 }
 
 #[test]
