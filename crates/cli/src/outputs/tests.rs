@@ -44,7 +44,7 @@ output "typed_nulls" {
   value = [for x in [true, false] : x ? { a = [1], b = tomap({ k = tolist(["v"]) }) } : null]
 }
 output "objects" { value = tolist([{ a = 1 }, { a = 2 }]) }
-output "unicode" { value = "ü <&> \u2028 é \u00a0 😀 \" \\ \t \b \f \u0001 \u007f \ufeff $${x} %%{y} ' a\u0301 \u200b" }
+output "unicode" { value = "ü <&> \u2028 é \u00a0 😀 \" \\ \t \u0008 \u000c \u0001 \u007f \ufeff $${x} %%{y} ' a\u0301 \u200b" }
 output "secret" {
   value     = { password = "hunter2" }
   sensitive = true
