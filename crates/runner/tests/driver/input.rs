@@ -40,7 +40,8 @@ async fn variable_files_have_the_precedence_that_they_have_at_home() {
     let set = |from: usize, value: &str| -> String {
         names[from..].iter().map(|name| format!("{name} = \"{value}\"\n")).collect()
     };
-    let json = format!("{{{}}}", names[1..].map(|name| format!("\"{name}\": \"json\"")).join(", "));
+    let json: Vec<String> = names[1..].iter().map(|name| format!("\"{name}\": \"json\"")).collect();
+    let json = format!("{{{}}}", json.join(", "));
     let asked = Job {
         args: ["-var-file=env/one.tfvars", "-var", "f=var", "-var=g=var", "-var-file=env/two.tfvars"]
             .map(Into::into)
