@@ -326,7 +326,7 @@ impl Steps {
         }
         let shown = show_state(self.terraform()).await;
         let shown = shown.map_err(|error| {
-            Failure::new(reason::STEP_FAILED, format!("cannot read the state, so no hook runs: {error}"))
+            Failure::new(EndReason::StepFailed, format!("cannot read the state, so no hook runs: {error}"))
         })?;
         self.console.learn(&sensitive::of_description(&shown));
         Ok(())

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use knoll_api::hooks::HookFailure;
-use knoll_api::names::reason;
 use knoll_api::run::Operation;
 use knoll_api::step::StepName;
-use knoll_api::wire::{Job, JobHook, JobInput};
+use knoll_api::wire::{EndReason, Job, JobHook, JobInput};
 
 use super::WHOLE;
 use super::hub::{Hub, job};
@@ -160,7 +159,7 @@ async fn a_variable_file_stays_inside_of_the_modules_files() {
         let asked = Job { input: input(&[(path, "x = 1\n")]), ..job(Operation::Plan, &WHOLE[..3]) };
         let hub = Hub::start(asked, &[("main.tf", "")], None, None).await;
         let exit = hub.run().await;
-        assert_eq!(exit.reason.as_deref(), Some(reason::STEP_FAILED), "{path}");
+        assert_eq!(exit.reason, Some(EndReason::StepFailed), "{path}");
         assert!(exit.message.unwrap().contains("outside of the module's files"), "{path}");
         assert!(!hub.work_dir().join("evil.tfvars").exists());
     }
