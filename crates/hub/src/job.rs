@@ -51,7 +51,8 @@ pub async fn of(
         mut hooks,
         timeouts,
     } = inputs?;
-    let RunSpec { operation, command, mut args, targets, replace, retry, attach, attach_timeout, .. } = run.spec.clone();
+    let RunSpec { operation, command, mut args, targets, replace, retry, attach, attach_timeout, .. } =
+        run.spec.clone();
     let input = match input? {
         Some(input) => Some(of_input(input, command.as_deref().unwrap_or_default(), &mut args)?),
         None => None,
