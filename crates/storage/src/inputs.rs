@@ -97,6 +97,7 @@ impl Inputs {
             type_: secret_type::CONTENT,
             labels: run_labels(content::INPUT, &name, &run.spec.workspace),
             owner,
+            immutable: true,
         };
         let sealer = self.storage.sealer(ContentKind::Input, &namespace, &name);
         owned.put(&self.storage, &namespace, &sealer, &input.bytes).await.map(drop)
