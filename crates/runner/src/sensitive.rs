@@ -86,7 +86,7 @@ pub fn of_state(state: &[u8]) -> Vec<String> {
         for path in &instance.sensitive_attributes {
             let at = path.iter().try_fold(&instance.attributes, |value, step| follow(value, &step.value));
             if let Some(value) = at {
-                collect(value, &mut found);
+                collect(unwrapped(value), &mut found);
             }
         }
     }
@@ -154,11 +154,30 @@ fn marked(value: &Value, marks: &Value, found: &mut Vec<String>) {
 
 /// Follows one step of an attribute path: a name, or an index with its type.
 fn follow<'a>(value: &'a Value, step: &Value) -> Option<&'a Value> {
+    let value = unwrapped(value);
     match step {
         Value::String(key) => value.get(key),
         Value::Number(index) => value.get(usize::try_from(index.as_u64()?).ok()?),
         Value::Object(typed) => follow(value, typed.get("value")?),
         _ => None,
+    }
+}
+
+/// The value of an attribute of a dynamic type, which a state has beside its type; any other value as it is. Paths skip it.
+fn unwrapped(value: &Value) -> &Value {
+    let is_type = |type_: &Value| match type_ {
+        Value::String(name) => matches!(name.as_str(), "string" | "number" | "bool" | "dynamic"),
+        Value::Array(parts) => {
+            let name = parts.first().and_then(Value::as_str);
+            parts.len() > 1 && matches!(name, Some("list" | "set" | "map" | "object" | "tuple"))
+        }
+        _ => false,
+    };
+    match value {
+        Value::Object(fields) if fields.len() == 2 && fields.get("type").is_some_and(is_type) => {
+            fields.get("value").unwrap_or(value)
+        }
+        value => value,
     }
 }
 
@@ -367,15 +386,28 @@ odd = "a\"b\\c\u0041"
                 "closed": {"value": {"a": ["out-secret", 77]}, "type": "object", "sensitive": true},
             },
             "resources": [{"mode": "managed", "instances": [{
-                "attributes": {"input": {"value": {"pw": ["x", "attr-secret"]}}, "name": "harmless"},
-                "sensitive_attributes": [[
-                    {"type": "get_attr", "value": "input"}, {"type": "get_attr", "value": "value"},
-                    {"type": "index", "value": {"value": "pw", "type": "string"}},
-                    {"type": "index", "value": {"value": 1, "type": "number"}},
-                ]],
+                "attributes": {
+                    // As terraform writes an attribute of a dynamic type; no path has a step to `value`.
+                    "input": {
+                        "value": {"pw": ["x", "attr-secret"]}, "type": ["object", {"pw": ["tuple", ["string", "string"]]}],
+                    },
+                    "whole": {"value": "whole-secret", "type": "string"},
+                    "plain": {"value": "plain-secret", "type": "of the user's own"},
+                    "name": "harmless",
+                },
+                "sensitive_attributes": [
+                    [
+                        {"type": "get_attr", "value": "input"},
+                        {"type": "index", "value": {"value": "pw", "type": "string"}},
+                        {"type": "index", "value": {"value": 1, "type": "number"}},
+                    ],
+                    [{"type": "get_attr", "value": "whole"}],
+                    [{"type": "get_attr", "value": "plain"}, {"type": "get_attr", "value": "value"}],
+                ],
             }]}],
         });
-        assert_eq!(of_state(state.to_string().as_bytes()), ["out-secret", "77", "attr-secret"]);
+        let expect = ["out-secret", "77", "attr-secret", "whole-secret", "plain-secret"];
+        assert_eq!(of_state(state.to_string().as_bytes()), expect);
         assert!(of_state(b"{").is_empty());
     }
 }
