@@ -13,8 +13,8 @@ use crate::progress::{phase, status};
 use crate::suite::{self, TestProgram};
 
 /// The programs that run on any cluster: those of the package `e2e`, and these.
-const PROGRAMS: [&str; 7] =
-    ["cli attach", "cli files", "cli kills", "cli promises", "cli roles", "cli runs", "cli steps"];
+const PROGRAMS: [&str; 8] =
+    ["cli attach", "cli files", "cli kills", "cli promises", "cli roles", "cli runs", "cli secrets", "cli steps"];
 /// Programs that kill the operator. They run alone, because all programs share it.
 const ALONE: [&str; 2] = ["cli kills", "e2e crash"];
 /// Tests in these programs that run on the embedded cluster only.

@@ -247,6 +247,8 @@ pub mod content {
     pub const JOB: &str = "job";
     /// A state that a user uploaded, to be pushed by a Run.
     pub const UPLOAD: &str = "upload";
+    /// The variable files, values and piped input that a client sent for a Run.
+    pub const INPUT: &str = "input";
     /// A log.
     pub const LOG: &str = "log";
     /// A dependency lock file.
@@ -362,7 +364,7 @@ pub mod field_manager {
 pub mod secret_type {
     /// The head of a state, and its parts.
     pub const STATE: &str = "knoll.dev/state";
-    /// The head and the parts of a plan, of a frozen job or of an uploaded state.
+    /// The head and the parts of a plan, of a frozen job, of an uploaded state or of a run's input.
     pub const CONTENT: &str = "knoll.dev/content";
     /// Resolved variables of a revision, under the one key [`super::VARIABLES_KEY`].
     pub const VARIABLES: &str = "knoll.dev/variables";
@@ -430,6 +432,12 @@ pub fn job_secret(run: &str, digest: &str) -> String {
 #[must_use]
 pub fn upload_secret(run: &str) -> String {
     format!("knoll-upload-{run}")
+}
+
+/// The Secret that is the head of the input that a client sent for a run.
+#[must_use]
+pub fn input_secret(run: &str) -> String {
+    format!("knoll-input-{run}")
 }
 
 /// A ConfigMap with a chunk of a run's log.

@@ -83,10 +83,14 @@ pub struct RunSpec {
     #[x_kube(validation = Rule::new("!(self in ['apply', 'destroy', 'refresh'])")
         .message("write operation: apply, destroy or refresh instead, so that there is a plan to look at"))]
     pub command: Option<String>,
-    /// Arguments of `command`, or terraform flags for any other operation.
+    /// Arguments of `command`, or terraform flags for any other operation. Everybody who may read Runs reads them. With
+    /// `input`, the values of `-var` and `-backend-config` are `...` here, and the Secret has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 32768)))]
     pub args: Vec<String>,
+    /// Values that the client sent in a Secret of the Run, instead of in `args` and `source`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<InputRef>,
     /// The source of the module. If absent, the bundle that the Workspace last applied is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
@@ -169,6 +173,18 @@ impl RunSpec {
             None => self.source.as_ref().map(Cow::Borrowed),
         }
     }
+}
+
+/// The input of a Run: the values of `-var` and `-backend-config`, variable files and piped standard input. The Secret
+/// `knoll-input-NAME` of the Run has the content.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InputRef {
+    /// The digest of the content: `sha256:` and 64 hex digits. The content has a random part, so nobody can find out by
+    /// the digest whether a guess of a value is right.
+    #[schemars(length(max = 128))]
+    #[x_kube(validation = rules::digest())]
+    pub digest: String,
 }
 
 fn addresses() -> Rule {

@@ -21,6 +21,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -162,6 +163,9 @@ pub struct Job {
     /// The names of those files whose values have to stay out of logs and reports.
     #[serde(default)]
     pub sensitive_files: Vec<String>,
+    /// Files and standard input that came beside the bundle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<JobInput>,
     /// Further texts that have to stay out of logs and reports: what the environment has from Secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masked: Vec<String>,
@@ -231,6 +235,28 @@ impl Job {
             return Err(JobError::Protocol(protocol));
         }
         serde_json::from_slice(json).map_err(JobError::Json)
+    }
+}
+
+/// Files and standard input that came beside the bundle, because the bundle is public.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobInput {
+    /// The values of `-var` among the arguments, by name.
+    #[serde(default)]
+    pub variables: BTreeMap<String, String>,
+    /// Variable files by their path from the top of the bundle.
+    #[serde(default)]
+    pub files: BTreeMap<String, ByteString>,
+    /// The standard input of the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<ByteString>,
+}
+
+/// Leaves out the content, so that no log can show a secret by accident.
+impl std::fmt::Debug for JobInput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobInput").field("files", &self.files.keys()).finish_non_exhaustive()
     }
 }
 

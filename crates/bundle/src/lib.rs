@@ -11,5 +11,5 @@ mod unpack;
 
 pub use folder::{FolderError, pack_folder};
 pub use pack::{Bundle, File, Files, LARGEST, PackError, digest_of, pack, pack_texts};
-pub use place::{INPUT_FILE, MODULE_FILE, module_path, pack_at};
+pub use place::{MODULE_FILE, module_path, pack_at};
 pub use unpack::{Error as UnpackError, inside, unpack, unpack_tar};

@@ -10,9 +10,6 @@ use crate::unpack::inside;
 /// The file that names the folder of the root module.
 pub const MODULE_FILE: &str = ".knoll-module";
 
-/// The file at the top of a bundle with the standard input of a command that has no terminal.
-pub const INPUT_FILE: &str = ".knoll-input";
-
 /// Packs files whose root module is at `path`; an empty path is the top.
 ///
 /// # Errors

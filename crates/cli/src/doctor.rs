@@ -64,6 +64,7 @@ const NEEDS: [(&str, &[(&str, &str, &str, &str)]); 4] = [
         &[
             ("create", GROUP, "runs", ""),
             ("create", "", "configmaps", ""),
+            ("create", "", "secrets", ""),
             ("get", GROUP, "workspaces", ""),
             ("get", "", "pods", "log"),
             ("create", "", "pods", "attach"),

@@ -13,6 +13,7 @@ mod logs;
 mod man;
 mod operator;
 mod output;
+mod outputs;
 mod policy;
 mod run;
 mod runs;
@@ -97,7 +98,6 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
         Command::Import(args) => ("import", args, None),
         Command::Taint(args) => ("taint", args, None),
         Command::Untaint(args) => ("untaint", args, None),
-        Command::Output(args) => ("output", args, None),
         Command::Show(args) => ("show", args, None),
         Command::Console(args) => ("console", args, None),
         Command::Validate(args) => ("validate", args, None),
@@ -106,6 +106,7 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
         Command::ForceUnlock(args) => ("force-unlock", args, None),
         Command::Test(args) => ("test", args, None),
         Command::Sh(args) => ("sh", args, None),
+        Command::Output(args) => return outputs::run(args, outer).await,
         Command::State(args) => return state::run(args, outer).await,
         Command::Workspace(args) => return workspace::run(args, outer).await,
         Command::Stack(args) => return stack::run(args, outer).await,

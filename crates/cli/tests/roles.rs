@@ -77,7 +77,7 @@ fn each_role_does_its_part_and_no_other() {
     assert_eq!(uma.can(&["output", "-raw", "word"]), "hello");
     for who in [&ann, &vic] {
         who.cannot(&["plan"], "cannot upload the files of this directory: ");
-        who.cannot(&["output"], "cannot upload the files of this directory: ");
+        who.cannot(&["output"], "cannot read the outputs of workspace `net`: ");
     }
     for who in [&uma, &ann, &vic] {
         who.cannot(&["workspace", "new", "other"], "cannot create workspace `other`: ");

@@ -264,8 +264,8 @@ pub fn plan_digest(status: &RunStatus) -> Option<String> {
     Some(digest_of(["planned", plan, bundle].into_iter().chain(parts_of(job))))
 }
 
-/// The digest that an Approval has to name of a run without a plan: of its operation, its words, the bundle it runs in, and
-/// the frozen job.
+/// The digest that an Approval has to name of a run without a plan: of its operation, its words, the bundle it runs in,
+/// the input with the values that its words leave out, and the frozen job.
 #[must_use]
 pub fn command_digest(spec: &RunSpec, status: &RunStatus) -> String {
     let bundle = status.bundle.as_deref().unwrap_or_default();
@@ -273,7 +273,8 @@ pub fn command_digest(spec: &RunSpec, status: &RunStatus) -> String {
     // The number of the words, so that none of them can pass for the bundle.
     let count = words.len().to_string();
     let job = status.job.iter().flat_map(parts_of);
-    digest_of([spec.operation.as_str(), count.as_str()].into_iter().chain(words).chain([bundle]).chain(job))
+    let input = spec.input.as_ref().map_or("", |input| input.digest.as_str());
+    digest_of([spec.operation.as_str(), count.as_str()].into_iter().chain(words).chain([bundle, input]).chain(job))
 }
 
 /// What stands for a frozen job. Its digest covers all but the images, which are known only when the plan was made.

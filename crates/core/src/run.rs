@@ -14,6 +14,7 @@
 //! A run whose Workspace is missing stays `Pending` and says so: it goes on as soon as the Workspace is there,
 //! which is what a user expects who applies both in one file. `timeouts.queue` bounds that wait too.
 
+pub mod arguments;
 pub mod frozen;
 pub mod pod;
 pub mod pod_outcome;

@@ -16,7 +16,11 @@ use gix::{ObjectId, protocol::handshake::Ref};
 use knoll_api::source::{GitRef, GitSource};
 use knoll_bundle::{Bundle, pack_at};
 
-use crate::{Credentials, Error, Settings, limits::Limits, module};
+use crate::{
+    Credentials, Error, Settings,
+    limits::Limits,
+    module::{self, VariableFiles},
+};
 use remote::Remote;
 
 /// Bundling holds all files of a module in memory, and their archive. One at a time keeps that within the operator's
@@ -77,7 +81,7 @@ pub(crate) fn bundle(folder: &Path, path: &str, of: &str) -> Result<Bundle, Erro
         path: if path.is_empty() { ".".to_owned() } else { path.to_owned() },
         of: of.to_owned(),
     })?;
-    let module = module::collect(&at, Some(&folder), &[])?;
+    let module = module::collect(&at, Some(&folder), VariableFiles::Included)?;
     Ok(pack_at(&module.files, &module.path)?)
 }
 

@@ -1,15 +1,21 @@
 //! What a runner has to do: from its Run and from the frozen job, or from its Workspace if the run has one pod only.
 
+use std::time::Duration;
+
+use knoll_api::names;
 use knoll_api::run::{Run, RunSpec, RunStatus};
-use knoll_api::wire::{Job, PROTOCOL, Stage, StopTimes};
+use knoll_api::wire::{Job, JobInput, PROTOCOL, Stage, StopTimes};
 use knoll_api::workspace::{StateKind, Workspace};
 use knoll_core::frozen::{JobInputs, changed_since_planned};
-use knoll_core::run::must_stop;
+use knoll_core::run::{arguments, must_stop};
 use knoll_core::steps;
-use knoll_storage::{FreezeError, Lookup, Owner, States, Storage};
+use knoll_storage::{Error as StorageError, FreezeError, Input, Lookup, Owner, States, Storage};
 use kube::ResourceExt;
 
 use crate::error::Error;
+
+/// How long a run waits for what its client sends right after it has created the Run: an input, or a state to push.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Makes the job of a run's current pod, which claims the state if it is the `writer`.
 ///
@@ -30,8 +36,11 @@ pub async fn of(
     let status = run.status.clone().unwrap_or_default();
     let stage = steps::stage(&run.spec, &status);
     // What does not depend on each other is asked for at the same time.
-    let (inputs, lock_file) =
-        tokio::join!(inputs(storage, run, &status, workspace, stage), states.open(&namespace, &owner, writer));
+    let (inputs, input, lock_file) = tokio::join!(
+        inputs(storage, run, &status, workspace, stage),
+        input(storage, run),
+        states.open(&namespace, &owner, writer),
+    );
     let JobInputs {
         tool,
         version,
@@ -43,7 +52,12 @@ pub async fn of(
         mut hooks,
         timeouts,
     } = inputs?;
-    let RunSpec { operation, command, args, targets, replace, retry, attach, attach_timeout, .. } = run.spec.clone();
+    let RunSpec { operation, command, mut args, targets, replace, retry, attach, attach_timeout, .. } =
+        run.spec.clone();
+    let input = match input? {
+        Some(input) => Some(of_input(input, command.as_deref().unwrap_or_default(), &mut args)?),
+        None => None,
+    };
     let attach_timeout = attach_timeout.map_or(RunSpec::DEFAULT_ATTACH_TIMEOUT, |timeout| timeout.get());
     let backoff = retry.unwrap_or_default().backoff();
     let steps = steps::of_stage(&run.spec, &status, stage);
@@ -63,6 +77,7 @@ pub async fn of(
         variables,
         variable_files,
         sensitive_files,
+        input,
         masked,
         targets,
         replace,
@@ -99,6 +114,41 @@ async fn inputs(
         }
         None => Err(Error::Changed(changed_since_planned("The status, which names no frozen job,"))),
     }
+}
+
+/// The input that the Run names. Without it, the run does not start.
+async fn input(storage: &Storage, run: &Run) -> Result<Option<Input>, Error> {
+    let Some(reference) = &run.spec.input else { return Ok(None) };
+    let namespace = run.namespace().unwrap_or_default();
+    match storage.inputs().get(&namespace, &run.name_any(), reference).await {
+        Ok(Some(input)) => Ok(Some(input)),
+        Ok(None) => {
+            let missing = "the input of this run was not sent; start the command again".to_owned();
+            Err(if is_late(run) { Error::Invalid(missing) } else { Error::NotYet(missing) })
+        }
+        Err(StorageError::Api(error)) => Err(Error::Api(error)),
+        // The cause could have a value in it.
+        Err(_) => Err(Error::Invalid(format!(
+            "the Secret `{}` is not the input that this run was created with; start the command again",
+            names::input_secret(&run.name_any())
+        ))),
+    }
+}
+
+/// Whether a client that has not sent something for its Run will not do so any more.
+pub fn is_late(run: &Run) -> bool {
+    let created = run.creation_timestamp().map(|time| time.0);
+    created.is_none_or(|created| created + CLIENT_PATIENCE <= jiff::Timestamp::now())
+}
+
+/// Puts the values of an input back into the arguments; the rest is for the runner.
+fn of_input(input: Input, command: &str, args: &mut [String]) -> Result<JobInput, Error> {
+    let refused = |error| Error::Invalid(format!("the input of this run cannot be used: {error}"));
+    arguments::reveal(command, args, &input.values).map_err(refused)?;
+    let variables = arguments::variables(command, args).into_iter();
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let Input { files, stdin, .. } = input;
+    Ok(JobInput { variables, files, stdin })
 }
 
 impl From<FreezeError> for Error {

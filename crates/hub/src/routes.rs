@@ -26,7 +26,7 @@ use knoll_core::{
 use knoll_storage::states::may_force;
 use knoll_storage::{Error as StorageError, Owner, Sources, States, Storage};
 use kube::runtime::watcher::watch_object;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, Resource};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -43,8 +43,6 @@ use crate::{bundle, images, job, progress};
 const CONTAINER_POLL: Duration = Duration::from_secs(50);
 /// How long a Workspace that is not in the copy yet is waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a run waits for a state that its client has yet to hand in.
-const UPLOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// How often a state is claimed for one write.
 const CLAIMS: usize = 10;
 
@@ -265,9 +263,7 @@ async fn get_upload(State(shared): State<Arc<Shared>>, runner: Runner) -> Result
         return Ok(holding(content.into_response(), held));
     }
     let missing = "no state was handed in for this run; push it again with `knoll state push`".to_owned();
-    let created = runner.run.creation_timestamp().map(|time| time.0);
-    let late = created.is_none_or(|created| created + UPLOAD_PATIENCE <= jiff::Timestamp::now());
-    Err(if late { Error::Invalid(missing) } else { Error::NotYet(missing) })
+    Err(if job::is_late(&runner.run) { Error::Invalid(missing) } else { Error::NotYet(missing) })
 }
 
 #[derive(Deserialize)]

@@ -29,6 +29,9 @@ pub async fn run(steps: &Steps, step: StepName) -> Result<Option<String>, Failur
         // The plan was made by another pod.
         steps.describe(step, approved, true).await?;
     }
+    if step == StepName::PostApply {
+        steps.learn_state().await?;
+    }
     let mut failures = Vec::new();
     for hook in steps.job.hooks.iter().filter(|hook| hook.step == step) {
         match run_one(steps, hook).await {

@@ -6,6 +6,7 @@
 mod cancel;
 mod command;
 mod console;
+mod declared;
 mod describe;
 mod flags;
 mod gate;

@@ -48,8 +48,8 @@ pub fn digest(bytes: &[u8]) -> String {
 ///
 /// # Errors
 /// If it is not such an output.
-pub fn summarize(description: &[u8], digest: String, changes: bool) -> Result<PlanSummary, serde_json::Error> {
-    let description: Description = serde_json::from_slice(description)?;
+pub fn summarize(description: Value, digest: String, changes: bool) -> Result<PlanSummary, serde_json::Error> {
+    let description: Description = serde_json::from_value(description)?;
     let mut summary = PlanSummary { digest: Some(digest), changes, ..PlanSummary::default() };
     for resource in description.resource_changes {
         let Some(action) = action(&resource) else {
@@ -133,7 +133,7 @@ mod tests {
 
     fn summary(changes: Vec<serde_json::Value>) -> PlanSummary {
         let description = json!({"format_version": "1.2", "resource_changes": changes});
-        summarize(description.to_string().as_bytes(), "sha256:1".into(), true).unwrap()
+        summarize(description, "sha256:1".into(), true).unwrap()
     }
 
     #[test]

@@ -25,7 +25,8 @@ use crate::terminal::Terminal;
 #[derive(Clone)]
 pub struct Program {
     pub file: PathBuf,
-    /// The arguments. They never contain a sensitive value, because every process on the machine can read them.
+    /// The arguments. Every process on the machine can read them, so nothing in them is sensitive but the values of
+    /// `-var`, which the user gave to terraform in this form.
     pub args: Vec<OsString>,
     pub env: BTreeMap<OsString, OsString>,
     pub folder: PathBuf,

@@ -3,9 +3,9 @@
 //! A value is masked as it is, and in the forms in which programs print it: escaped as in JSON, percent-encoded, and in
 //! base64, also inside a longer text that was encoded as a whole. Each line of a multi-line value is masked too.
 //!
-//! *Caveats.* A value of two or three characters is masked only as a separate word; elsewhere the gaps would reveal it.
-//! A single character, `true`, `false` and `null` are not masked. A value that was encrypted, hashed or reversed cannot
-//! be found.
+//! *Caveats.* A value of less than eight characters is masked only as a separate word: elsewhere it is probably part of
+//! another word, and the gaps would reveal it. A single character, `true`, `false` and `null` are not masked. A value that
+//! was encrypted, hashed or reversed cannot be found.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,7 +15,7 @@ use crate::sensitive::forms;
 /// The replacement of a sensitive value.
 const MASK: &[u8] = b"(sensitive)";
 /// A shorter value is masked only as a separate word.
-const WORD: usize = 4;
+const WORD: usize = 8;
 /// A shorter value is not masked.
 const SHORTEST: usize = 2;
 
@@ -185,10 +185,10 @@ mod tests {
         check(&["hunter2"], &["pw=hunter2\n"], "pw=(sensitive)\n");
         check(&["hunter2"], &["pw=hun", "ter2\n"], "pw=(sensitive)\n");
         check(&["hunter2"], &["h", "u", "n", "t", "e", "r", "2"], "(sensitive)");
-        check(&["hunter2"], &["hunhunter2"], "hun(sensitive)");
+        check(&["hunter22"], &["hunhunter22"], "hun(sensitive)");
         check(&["hunter2"], &["hunter"], "hunter");
-        check(&["abcd", "abcdef"], &["abcdef abcd abcde"], "(sensitive) (sensitive) (sensitive)e");
-        check(&["abcd", "abcdef"], &["abcd", "eg"], "(sensitive)eg");
+        check(&["abcdefgh", "abcdefghij"], &["abcdefghij abcdefgh abcdefghi"], "(sensitive) (sensitive) (sensitive)i");
+        check(&["abcdefgh", "abcdefghij"], &["abcdefgh", "ik"], "(sensitive)ik");
     }
 
     #[test]
@@ -211,6 +211,7 @@ mod tests {
     fn short_values_are_masked_as_words_and_the_shortest_not_at_all() {
         check(&["abc"], &["abc abcd xabc (abc) a", "bc"], "(sensitive) abcd xabc ((sensitive)) (sensitive)");
         check(&["42"], &["port 42, 420, 142"], "port (sensitive), 420, 142");
+        check(&["prod"], &["prod production \"prod\" pre_prod"], "(sensitive) production \"(sensitive)\" pre_prod");
         check(&["a", "", "1"], &["a 1 true"], "a 1 true");
     }
 

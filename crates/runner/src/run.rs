@@ -21,7 +21,7 @@ use crate::state::{StateFile, StateUploader};
 use crate::steps::{Failure, Steps};
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
-use crate::{cancel, gate, plan, sensitive, tool};
+use crate::{cancel, declared, gate, plan, sensitive, tool};
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -205,6 +205,7 @@ fn prepare(
     }
     let folders = Folders::new(&config.work_dir);
     setup::prepare(job, &material, &folders).map_err(|error| failed(&error))?;
+    console.learn(&declared::values(job, &folders.module()));
     let plugins = config.plugin_cache.as_deref().and_then(|shared| plugins_of(shared, &folders));
     let cache = plugins.as_deref().map(Plugins::path);
     let env = setup::environment(job, &folders, cache, terminal.is_some(), std::env::vars_os())

@@ -1,4 +1,4 @@
-//! Finds the sensitive values in variables, variable files and states, and the forms in which they may be printed.
+//! Finds the sensitive values in variables, variable files, plans and states, and the forms in which they may be printed.
 //! Pure.
 
 use base64::Engine;
@@ -86,15 +86,75 @@ pub fn of_state(state: &[u8]) -> Vec<String> {
         for path in &instance.sensitive_attributes {
             let at = path.iter().try_fold(&instance.attributes, |value, step| follow(value, &step.value));
             if let Some(value) = at {
-                collect(value, &mut found);
+                collect(unwrapped(value), &mut found);
             }
         }
     }
     found
 }
 
+/// All sensitive values of `terraform show -json`, of a plan or of a state.
+///
+/// Terraform puts a value beside a copy of its structure, in which `true` marks what is sensitive.
+pub fn of_description(description: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    describe(description, &mut found);
+    let variables = |module: &Value| module.get("variables").and_then(Value::as_object).cloned().unwrap_or_default();
+    let declared = variables(&description["configuration"]["root_module"]);
+    for (name, variable) in variables(description) {
+        // A variable that the configuration does not show counts as sensitive.
+        let is_public = declared.get(&name).is_some_and(|declared| declared["sensitive"] != Value::Bool(true));
+        if !is_public {
+            collect(&variable["value"], &mut found);
+        }
+    }
+    found
+}
+
+fn describe(value: &Value, found: &mut Vec<String>) {
+    /// Values, and the marks that terraform puts beside them.
+    const MARKED: [(&str, &str); 4] = [
+        ("before", "before_sensitive"),
+        ("after", "after_sensitive"),
+        ("values", "sensitive_values"),
+        ("identity", "sensitive_identity"),
+    ];
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| describe(item, found)),
+        Value::Object(fields) => {
+            let is_sensitive = fields.get("sensitive") == Some(&Value::Bool(true));
+            for (name, field) in fields {
+                match MARKED.iter().find(|(value, _)| value == name).and_then(|(_, marks)| fields.get(*marks)) {
+                    Some(marks) => marked(field, marks, found),
+                    // An output, or a variable's declaration.
+                    None if is_sensitive && (name == "value" || name == "default") => collect(field, found),
+                    None => describe(field, found),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Collects the parts of a value that are marked with `true`.
+fn marked(value: &Value, marks: &Value, found: &mut Vec<String>) {
+    match (value, marks) {
+        (value, Value::Bool(true)) => collect(value, found),
+        (Value::Array(items), Value::Array(marks)) => {
+            items.iter().zip(marks).for_each(|(item, marks)| marked(item, marks, found));
+        }
+        (Value::Object(fields), Value::Object(marks)) => {
+            marks.iter().filter_map(|(name, marks)| Some((fields.get(name)?, marks))).for_each(|(field, marks)| {
+                marked(field, marks, found);
+            });
+        }
+        _ => {}
+    }
+}
+
 /// Follows one step of an attribute path: a name, or an index with its type.
 fn follow<'a>(value: &'a Value, step: &Value) -> Option<&'a Value> {
+    let value = unwrapped(value);
     match step {
         Value::String(key) => value.get(key),
         Value::Number(index) => value.get(usize::try_from(index.as_u64()?).ok()?),
@@ -103,8 +163,26 @@ fn follow<'a>(value: &'a Value, step: &Value) -> Option<&'a Value> {
     }
 }
 
+/// The value of an attribute of a dynamic type, which a state has beside its type; any other value as it is. Paths skip it.
+fn unwrapped(value: &Value) -> &Value {
+    let is_type = |type_: &Value| match type_ {
+        Value::String(name) => matches!(name.as_str(), "string" | "number" | "bool" | "dynamic"),
+        Value::Array(parts) => {
+            let name = parts.first().and_then(Value::as_str);
+            parts.len() > 1 && matches!(name, Some("list" | "set" | "map" | "object" | "tuple"))
+        }
+        _ => false,
+    };
+    match value {
+        Value::Object(fields) if fields.len() == 2 && fields.get("type").is_some_and(is_type) => {
+            fields.get("value").unwrap_or(value)
+        }
+        value => value,
+    }
+}
+
 /// Collects all strings and numbers in a value. The names of fields are not sensitive.
-fn collect(value: &Value, found: &mut Vec<String>) {
+pub(crate) fn collect(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) => found.push(text.clone()),
         Value::Number(number) => found.push(number.to_string()),
@@ -115,7 +193,7 @@ fn collect(value: &Value, found: &mut Vec<String>) {
 }
 
 /// The strings and numbers in a `*.tfvars` file. Quoted keys are included as well; values are never missed.
-fn literals(text: &str) -> Vec<String> {
+pub(crate) fn literals(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(['"', '<', '#', '/', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
@@ -273,6 +351,33 @@ odd = "a\"b\\c\u0041"
     }
 
     #[test]
+    fn a_plan_says_what_is_sensitive() {
+        let plan = json!({
+            "variables": {"open": {"value": "harmless"}, "closed": {"value": ["v-one"]}, "unknown": {"value": "v-two"}},
+            "configuration": {"root_module": {
+                "variables": {"open": {}, "closed": {"sensitive": true, "default": "v-three"}},
+                "module_calls": {"m": {"module": {"variables": {"x": {"sensitive": true, "default": "v-four"}}}}},
+            }},
+            "planned_values": {
+                "outputs": {"o": {"sensitive": true, "value": "o-one"}, "p": {"sensitive": false, "value": "harmless"}},
+                "root_module": {"child_modules": [{"resources": [
+                    {"values": {"a": "harmless", "b": ["harmless", "r-one"]}, "sensitive_values": {"b": [false, true]}},
+                ]}]},
+            },
+            "resource_changes": [{"change": {
+                "before": {"a": {"b": "c-one"}}, "before_sensitive": {"a": {"b": true}},
+                "after": {"a": {"b": 12345}, "sensitive": true, "value": "harmless"}, "after_sensitive": {"a": true},
+            }}],
+            "output_changes": {"o": {"before": "p-one", "before_sensitive": true, "after": "h", "after_sensitive": false}},
+            "prior_state": {"values": {"outputs": {"o": {"sensitive": true, "value": "s-one"}}}},
+        });
+        let mut found = of_description(&plan);
+        found.sort();
+        let expect = ["12345", "c-one", "o-one", "p-one", "r-one", "s-one", "v-four", "v-one", "v-three", "v-two"];
+        assert_eq!(found, expect);
+    }
+
+    #[test]
     fn a_state_says_what_is_sensitive() {
         let state = json!({
             "version": 4, "serial": 1, "lineage": "l",
@@ -281,15 +386,28 @@ odd = "a\"b\\c\u0041"
                 "closed": {"value": {"a": ["out-secret", 77]}, "type": "object", "sensitive": true},
             },
             "resources": [{"mode": "managed", "instances": [{
-                "attributes": {"input": {"value": {"pw": ["x", "attr-secret"]}}, "name": "harmless"},
-                "sensitive_attributes": [[
-                    {"type": "get_attr", "value": "input"}, {"type": "get_attr", "value": "value"},
-                    {"type": "index", "value": {"value": "pw", "type": "string"}},
-                    {"type": "index", "value": {"value": 1, "type": "number"}},
-                ]],
+                "attributes": {
+                    // As terraform writes an attribute of a dynamic type; no path has a step to `value`.
+                    "input": {
+                        "value": {"pw": ["x", "attr-secret"]}, "type": ["object", {"pw": ["tuple", ["string", "string"]]}],
+                    },
+                    "whole": {"value": "whole-secret", "type": "string"},
+                    "plain": {"value": "plain-secret", "type": "of the user's own"},
+                    "name": "harmless",
+                },
+                "sensitive_attributes": [
+                    [
+                        {"type": "get_attr", "value": "input"},
+                        {"type": "index", "value": {"value": "pw", "type": "string"}},
+                        {"type": "index", "value": {"value": 1, "type": "number"}},
+                    ],
+                    [{"type": "get_attr", "value": "whole"}],
+                    [{"type": "get_attr", "value": "plain"}, {"type": "get_attr", "value": "value"}],
+                ],
             }]}],
         });
-        assert_eq!(of_state(state.to_string().as_bytes()), ["out-secret", "77", "attr-secret"]);
+        let expect = ["out-secret", "77", "attr-secret", "whole-secret", "plain-secret"];
+        assert_eq!(of_state(state.to_string().as_bytes()), expect);
         assert!(of_state(b"{").is_empty());
     }
 }

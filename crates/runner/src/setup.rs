@@ -27,6 +27,9 @@ pub enum SetupError {
     /// A user's file has a reserved name.
     #[error("the module contains a file `{0}`, which is a name reserved by Knoll; rename it")]
     Reserved(String),
+    /// A file of the run's input would lie outside of the module's files.
+    #[error("the variable file `{0}` is outside of the module's files; use a path inside of them")]
+    Outside(String),
     /// A variable file has an invalid name.
     #[error("`{0}` is not a valid name for a variable file; use a plain name that ends in `.tfvars` or `.tfvars.json`")]
     VariableFile(String),
@@ -88,6 +91,11 @@ impl Folders {
         self.root.join("hooks")
     }
 
+    /// The standard input of a command that has no terminal.
+    pub fn stdin(&self) -> PathBuf {
+        self.root.join("stdin")
+    }
+
     fn settings(&self) -> PathBuf {
         self.root.join("terraformrc")
     }
@@ -127,6 +135,7 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
     if let Some(bundle) = &material.bundle {
         knoll_bundle::unpack(bundle, &unpacked, |name| !is_left_behind(name, job.managed_state))?;
     }
+    write_input(job, folders)?;
     let module = folders.module();
     for name in OURS {
         if module.join(name).exists() {
@@ -158,6 +167,33 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
     }
     write(&folders.settings(), b"")?;
     write_variables(job, &module)
+}
+
+/// Writes the files of the input to the places where they are in the user's directory, so that terraform finds them in
+/// the same order as there.
+fn write_input(job: &Job, folders: &Folders) -> Result<(), SetupError> {
+    let Some(input) = &job.input else { return Ok(()) };
+    let top = folders.bundle();
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        |source| SetupError::Write { path, source }
+    };
+    let real = top.canonicalize().map_err(failed(&top))?;
+    for (name, content) in &input.files {
+        let outside = || SetupError::Outside(name.clone());
+        let path = top.join(knoll_bundle::inside(Path::new(name)).ok_or_else(outside)?);
+        let folder = path.parent().filter(|folder| folder.starts_with(&top)).ok_or_else(outside)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed(folder))?;
+        // A symlink of the bundle could lead elsewhere.
+        if !folder.canonicalize().is_ok_and(|folder| folder.starts_with(&real)) || path.is_symlink() {
+            return Err(outside());
+        }
+        write(&path, &content.0)?;
+    }
+    match &input.stdin {
+        Some(stdin) => write(&folders.stdin(), &stdin.0),
+        None => Ok(()),
+    }
 }
 
 /// Whether a file is a leftover of running terraform in the user's working copy, which must not be mistaken for the

@@ -13,7 +13,7 @@ use reqwest::Method;
 use tokio::task::JoinHandle;
 
 use crate::console::Console;
-use crate::describe::describe;
+use crate::describe::{describe, show_state};
 use crate::hub::Hub;
 use crate::plan;
 use crate::plugins::Plugins;
@@ -150,12 +150,6 @@ impl Steps {
         if !matches!(step, StepName::Setup | StepName::Review | StepName::Outputs) {
             // The other steps take no time; they go into the next report.
             self.reporter.announce();
-        }
-        if step == StepName::PostApply
-            && let Some(state) = self.uploader.as_ref().and_then(|_| std::fs::read(self.folders.state()).ok())
-        {
-            // A later hook may print sensitive values that the apply has created.
-            self.console.learn(&sensitive::of_state(&state));
         }
         let mut note = None;
         let result = match step {
@@ -323,6 +317,21 @@ impl Steps {
         describe(self.terraform(), self.folders.clone(), self.console.clone(), digest.to_owned(), changes)
     }
 
+    /// Learns the sensitive values that an apply has created, because a hook may print them.
+    pub(crate) async fn learn_state(&self) -> Result<(), Failure> {
+        if self.uploader.is_some() {
+            let state = std::fs::read(self.folders.state()).unwrap_or_default();
+            self.console.learn(&sensitive::of_state(&state));
+            return Ok(());
+        }
+        let shown = show_state(self.terraform()).await;
+        let shown = shown.map_err(|error| {
+            Failure::new(EndReason::StepFailed, format!("cannot read the state, so no hook runs: {error}"))
+        })?;
+        self.console.learn(&sensitive::of_description(&shown));
+        Ok(())
+    }
+
     /// Uploads the plan, so that another pod can apply exactly these bytes.
     async fn store_plan(&self, planned: &Planned) -> Result<(), Failure> {
         if !planned.changes {
@@ -389,7 +398,8 @@ impl Steps {
                 None => arg.into(),
             });
         }
-        program.input = Some(self.folders.bundle().join(knoll_bundle::INPUT_FILE)).filter(|file| file.is_file());
+        let has_input = self.job.input.as_ref().is_some_and(|input| input.stdin.is_some());
+        program.input = has_input.then(|| self.folders.stdin());
         let ended = self.process(StepName::Command, &program).await?;
         let judged = self.judge(StepName::Command, ended, &[0]).map(drop);
         if initialises && judged.is_ok() {

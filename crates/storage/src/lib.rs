@@ -3,7 +3,7 @@
 //! | content | lies in | belongs to |
 //! |---|---|---|
 //! | [`States`] | Secrets: a head with the current version and the history | the Workspace |
-//! | [`Plans`], [`FrozenJobs`], [`Uploads`] | Secrets | the Run |
+//! | [`Plans`], [`FrozenJobs`], [`Uploads`], [`Inputs`] | Secrets | the Run |
 //! | [`Journals`] | Secrets | the Atom |
 //! | [`StoredVariables`] | a Secret a revision | the Stack |
 //! | [`Logs`] | ConfigMaps, so that reading them needs no right to read Secrets | the Run |
@@ -19,6 +19,7 @@ mod blob;
 mod bundles;
 mod error;
 mod frozen_jobs;
+mod inputs;
 mod journals;
 mod logs;
 mod messages;
@@ -36,6 +37,7 @@ pub use blob::BlobError;
 pub use bundles::{BundleError, Bundles};
 pub use error::Error;
 pub use frozen_jobs::{FreezeError, FrozenJobs};
+pub use inputs::{Input, Inputs, PackedInput};
 pub use journals::Journals;
 pub use knoll_bundle::Bundle;
 pub use knoll_fetch::{Addresses, IpNet, Settings as FetchSettings, parse_range};
@@ -102,6 +104,11 @@ impl Storage {
     #[must_use]
     pub fn uploads(&self) -> Uploads {
         Uploads::new(self.clone())
+    }
+
+    #[must_use]
+    pub fn inputs(&self) -> Inputs {
+        Inputs::new(self.clone())
     }
 
     #[must_use]

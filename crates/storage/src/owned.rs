@@ -1,4 +1,4 @@
-//! Content in Secrets that belong to an object and are deleted with it: a plan, a state to push, a journal.
+//! Content in Secrets that belong to an object and are deleted with it: a plan, a state to push, an input, a journal.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use knoll_api::Digest;
 use knoll_api::names::{annotation, label};
-use kube::Api;
 use kube::api::PostParams;
+use kube::{Api, ResourceExt};
 
 use crate::Storage;
-use crate::blob::{self, Blob, BlobError, CONTENT, NAME_DIGITS, PART, read_parts, write_parts};
+use crate::blob::{self, Blob, BlobError, CONTENT, LARGEST, NAME_DIGITS, PART, read_parts, write_parts};
 use crate::error::Error;
 use crate::seal::Sealer;
 
@@ -64,6 +64,9 @@ impl Owned {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 // A runner that got no answer makes the same write again.
                 let known = api.get(&self.name).await?;
+                if known.annotations().get(annotation::DIGEST) == Some(&digest.to_string()) && known.data == head.data {
+                    return Ok(digest);
+                }
                 head.metadata.resource_version = known.metadata.resource_version;
                 api.replace(&self.name, &PostParams::default(), &head).await?;
                 Ok(digest)
@@ -95,6 +98,17 @@ pub(crate) async fn get(
     sealer: &Sealer,
     name: &str,
 ) -> Result<Option<Bytes>, Error> {
+    get_within(storage, namespace, sealer, name, LARGEST).await
+}
+
+/// The content of at most `limit` bytes that was stored under `name`.
+pub(crate) async fn get_within(
+    storage: &Storage,
+    namespace: &str,
+    sealer: &Sealer,
+    name: &str,
+    limit: u64,
+) -> Result<Option<Bytes>, Error> {
     let api: Api<Secret> = Api::namespaced(storage.client().clone(), namespace);
     let Some(head) = api.get_opt(name).await? else {
         return Ok(None);
@@ -107,10 +121,14 @@ pub(crate) async fn get(
         None => {
             let names = data.remove(PARTS).map(|names| names.0).unwrap_or_default();
             let names: Vec<String> = String::from_utf8_lossy(&names).lines().map(str::to_owned).collect();
+            // Incompressible content is stored in a little more than its size.
+            if (names.len() as u64).saturating_sub(2) * PART as u64 > limit {
+                return Err(BlobError::TooLarge(limit).into());
+            }
             read_parts(&api, Vec::new(), &names, CONTENT).await?
         }
     };
-    Ok(Some(blob::unpack(stored, &digest, sealer)?.into()))
+    Ok(Some(blob::unpack_within(stored, &digest, sealer, limit)?.into()))
 }
 
 /// The labels of content that belongs to a Run.

@@ -19,6 +19,8 @@ pub enum ContentKind {
     Job,
     /// A state that a client has handed in for a Run.
     Upload,
+    /// The variable files, values and piped input that a client has sent for a Run.
+    Input,
     /// The log of a Run.
     Log,
     /// The journal of an Atom.

@@ -64,17 +64,45 @@ pub fn is_interactive(spec: &RunSpec) -> bool {
     matches!(spec.command.as_deref(), Some("console" | "sh"))
 }
 
-/// The files named by `-var-file`.
+/// The files named by `-var-file` and `-backend-config`, whose values may be secret.
 #[must_use]
-pub fn variable_files(args: &[String]) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        match flag(arg) {
-            Some(("var-file", Some(file))) => files.push(file.into()),
-            Some(("var-file", None)) => files.extend(args.next().map(PathBuf::from)),
-            _ => {}
+pub fn variable_files(spec: &RunSpec) -> Vec<PathBuf> {
+    named_files(spec).into_iter().map(|(_, file)| file).collect()
+}
+
+/// Replaces the named files that have an absolute path by their paths from the module, `found`, where the pod has them.
+pub fn relocate(spec: &mut RunSpec, found: &[String]) {
+    for ((index, file), found) in named_files(spec).into_iter().zip(found) {
+        if let (true, Some(arg)) = (file.is_absolute(), spec.args.get_mut(index)) {
+            let length = arg.len() - file.as_os_str().len();
+            arg.truncate(length);
+            arg.push_str(found);
         }
+    }
+}
+
+/// The arguments that end with the path of a file, by their index.
+fn named_files(spec: &RunSpec) -> Vec<(usize, PathBuf)> {
+    let mut files = Vec::new();
+    if spec.command.as_deref() == Some("sh") {
+        return files;
+    }
+    let mut args = spec.args.iter().enumerate();
+    while let Some((index, arg)) = args.next() {
+        let (name, place) = match flag(arg) {
+            Some((name @ ("var-file" | "backend-config"), Some(file))) => (name, Some((index, file))),
+            Some((name @ ("var-file" | "backend-config"), None)) => {
+                (name, args.next().map(|(index, file)| (index, file.as_str())))
+            }
+            // Its value could look like one of those flags.
+            Some(("var", None)) => {
+                args.next();
+                continue;
+            }
+            _ => continue,
+        };
+        let is_file = |file: &str| name == "var-file" || !file.contains('=');
+        files.extend(place.filter(|(_, file)| is_file(file)).map(|(index, file)| (index, PathBuf::from(file))));
     }
     files
 }
@@ -217,8 +245,14 @@ mod tests {
 
     #[test]
     fn variable_files_are_found_in_both_forms() {
-        let args: Vec<String> =
-            ["-var-file=a.tfvars", "-var", "x=1", "--var-file", "../b.tfvars"].map(Into::into).into();
-        assert_eq!(variable_files(&args), [PathBuf::from("a.tfvars"), PathBuf::from("../b.tfvars")]);
+        let args = "-var-file=a.tfvars -var x=1 --var-file ../b.tfvars -var -var-file=no -var-file=/x/c.tfvars";
+        let mut spec = made("plan", args, AWAY).unwrap();
+        let expect = ["a.tfvars", "../b.tfvars", "/x/c.tfvars"].map(PathBuf::from);
+        assert_eq!(variable_files(&spec), expect);
+        relocate(&mut spec, &["a.tfvars".into(), "../b.tfvars".into(), "../x/c.tfvars".into()]);
+        assert_eq!(spec.args.join(" "), args.replace("/x/c", "../x/c"));
+        let spec = made("init", "-backend-config=key=value -backend-config=b.hcl -backend-config c.hcl", AWAY).unwrap();
+        assert_eq!(variable_files(&spec), ["b.hcl", "c.hcl"].map(PathBuf::from));
+        assert!(variable_files(&made("sh", "-var-file=x", AWAY).unwrap()).is_empty());
     }
 }

@@ -5,18 +5,21 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use k8s_openapi::ByteString;
 use knoll_api::Run;
 use knoll_api::names::field_manager;
 use knoll_api::run::{Operation, RunSpec};
 use knoll_api::source::Source;
-use knoll_bundle::{Bundle, File, INPUT_FILE};
-use knoll_fetch::module;
+use knoll_bundle::Bundle;
+use knoll_core::run::arguments;
+use knoll_fetch::module::{self, VariableFiles};
+use knoll_storage::{Input, PackedInput};
 use kube::ResourceExt;
 use kube::api::{ObjectMeta, PostParams};
 
 use super::follow::{self, Outcome};
 use super::spec::{self, Situation};
-use super::{ApprovalFlag, RunArgs, keys, lock_file};
+use super::{ApprovalFlag, RunArgs, keys, lock_file, stop};
 use crate::connect::{Connection, Explain};
 use crate::workspace::Session;
 use crate::{output, style};
@@ -32,7 +35,12 @@ pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, out
     let session = Session::find(&args.connection.or(outer)).await?;
     let workspace = session.workspace_name(&args.workspace)?;
     let mut spec = spec::spec(&workspace, words, args.args, Situation { attended, no_color, approval })?;
-    let bundle = bundle(&session, words, &spec)?;
+    let mut input = Input::new(uuid::Uuid::new_v4().to_string());
+    let bundle = bundle(&session, words, &mut spec, &mut input)?;
+    input.stdin = stdin(words, &spec)?.map(ByteString);
+    input.values = arguments::hide(words, &mut spec.args);
+    let input = if input.is_empty() { None } else { Some(input.pack().context("cannot send the input of the run")?) };
+    spec.input = input.as_ref().map(|input| input.reference.clone());
     warn_of_variables();
     // Without this check, a run of a missing Workspace would wait forever.
     let (found, user) = tokio::join!(session.workspace(&workspace), session.cluster.user());
@@ -45,6 +53,9 @@ pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, out
     }
     let run = create(&session, words, spec).await?;
     let name = run.name_any();
+    if let Some(input) = input {
+        send(&session, &run, &input).await?;
+    }
     if args.detach {
         output::print(&format!("{name}\n"))?;
         return Ok(ExitCode::SUCCESS);
@@ -62,8 +73,9 @@ pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, out
     Ok(exit)
 }
 
-/// Packs the module of the current directory. Some commands need none.
-fn bundle(session: &Session, words: &str, spec: &RunSpec) -> Result<Option<Bundle>> {
+/// Packs the module of the current directory, without its variable files: these go into the input. Some commands need
+/// no module.
+fn bundle(session: &Session, words: &str, spec: &mut RunSpec, input: &mut Input) -> Result<Option<Bundle>> {
     if !module::has_configuration(&session.folder, None) {
         if spec.operation == Operation::Command {
             return Ok(None);
@@ -73,10 +85,9 @@ fn bundle(session: &Session, words: &str, spec: &RunSpec) -> Result<Option<Bundl
             session.folder.display()
         );
     }
-    let mut module = module::collect(&session.folder, None, &spec::variable_files(&spec.args))?;
-    if let Some(input) = input(words, spec)? {
-        module.files.insert(INPUT_FILE.to_owned(), File::Plain { content: input, executable: false });
-    }
+    let module = module::collect(&session.folder, None, VariableFiles::Apart(&spec::variable_files(spec)))?;
+    spec::relocate(spec, &module.named);
+    input.files = module.variables.into_iter().map(|(path, content)| (path, ByteString(content))).collect();
     for link in &module.left_out {
         style::note(&format!("ignoring the symlink `{}`: its target is outside of the module", link.display()));
     }
@@ -85,7 +96,7 @@ fn bundle(session: &Session, words: &str, spec: &RunSpec) -> Result<Option<Bundl
 }
 
 /// The standard input of `console` or `sh`, if it is piped.
-fn input(words: &str, spec: &RunSpec) -> Result<Option<Vec<u8>>> {
+fn stdin(words: &str, spec: &RunSpec) -> Result<Option<Vec<u8>>> {
     let reads = words == "console" || (words == "sh" && spec.args.is_empty());
     if !reads || std::io::stdin().is_terminal() {
         return Ok(None);
@@ -114,6 +125,17 @@ async fn upload(session: &Session, bundle: &Bundle) -> Result<()> {
     }
 }
 
+/// Stores the input of a Run that was just created. A Run without its input does not start, and must not block the queue.
+async fn send(session: &Session, run: &Run, input: &PackedInput) -> Result<()> {
+    let Err(error) = session.storage().inputs().put(run, input).await else { return Ok(()) };
+    let _ = stop::cancel(session, &run.name_any(), false).await;
+    let what = "cannot store variable files, values of variables and piped input in a Secret of the run";
+    match error {
+        knoll_storage::Error::Api(error) => Err(error).explain(&session.cluster, what),
+        error => Err(anyhow::Error::new(error).context(what)),
+    }
+}
+
 /// Creates a Run of `spec` in the name of this user, named after `words`.
 pub async fn create(session: &Session, words: &str, mut spec: RunSpec) -> Result<Run> {
     spec.requested_by = Some(session.cluster.user().await?.to_owned());
@@ -133,7 +155,7 @@ pub async fn create(session: &Session, words: &str, mut spec: RunSpec) -> Result
     session.api::<Run>().create(&params, &run).await.explain(&session.cluster, "cannot create the run")
 }
 
-/// Warns that `TF_VAR_*` variables of this shell are not sent to the cluster, where others could read them in the Run.
+/// Warns that `TF_VAR_*` variables of this shell are not sent to the cluster: many are set for other modules.
 fn warn_of_variables() {
     let names: Vec<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
 use knoll_api::approval::{Approval, ApprovalSpec, Decision};
-use knoll_api::names::field_manager;
+use knoll_api::names::{self, field_manager};
 use knoll_api::run::{Run, RunPhase};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Resource, ResourceExt};
@@ -102,6 +102,10 @@ async fn show(session: &Session, run: &Run) -> Result<()> {
         text = format!("{text} {}", run.spec.args.join(" "));
     }
     text.push('\n');
+    if run.spec.input.is_some() {
+        let secret = names::input_secret(&run.name_any());
+        text += &format!("Its variable files, values and piped input are in the Secret `{secret}`.\n");
+    }
     text += &plan_text::read(session, run).await.map(|plan| format!("\n{plan}\n")).unwrap_or_default();
     if let Some(plan) = &status.plan {
         text += &diff::changes(plan, style::stdout_is_coloured());

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use jiff::Timestamp;
-use knoll_api::names::condition;
+use knoll_api::names::{self, condition};
 use knoll_api::run::RunApproval;
 use knoll_api::{Approval, Run};
 use kube::ResourceExt;
@@ -76,6 +76,8 @@ fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -> St
     field("Workspace", &run.spec.workspace);
     field("Command", format!("{} {}", list::command(run), run.spec.args.join(" ")).trim());
     field("Requester", knoll_core::run::requested_by(run).unwrap_or_default());
+    let input = run.spec.input.as_ref().map(|_| format!("in the Secret `{}`", names::input_secret(&run.name_any())));
+    field("Input", &input.unwrap_or_default());
     field("Phase", status.phase.as_str());
     field("Canceller", knoll_core::run::cancelled_by(run).unwrap_or_default());
     let ready = status.conditions.iter().find(|condition| condition.type_ == condition::READY);

@@ -67,7 +67,7 @@ pub async fn run(args: StateArgs, outer: &Connection) -> Result<ExitCode> {
 }
 
 /// Adds the failed operation to an error of the state store.
-fn explain<T>(result: Result<T, knoll_storage::Error>, session: &Session, what: &str) -> Result<T> {
+pub(crate) fn explain<T>(result: Result<T, knoll_storage::Error>, session: &Session, what: &str) -> Result<T> {
     match result {
         Err(knoll_storage::Error::Api(error)) => Err(error).explain(&session.cluster, what),
         result => Ok(result?),

@@ -1,10 +1,10 @@
 //! Selects the files of a bundle.
 //!
-//! *Guarantees.* Every file of the bundle lies in the module's directory, in that of a local module it refers to, or
-//! was named by the user. States, `.terraform` and `.git` are never included, whatever `.terraformignore` says, and no
-//! symlink leads outside.
+//! *Guarantees.* Every file of the bundle lies in the module's directory or in that of a local module it refers to.
+//! States, `.terraform` and `.git` are never included, whatever `.terraformignore` says, and no symlink leads outside. The
+//! variable files of a user's directory are kept apart from the bundle, which everybody in the namespace may read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
@@ -28,38 +28,56 @@ const MAX_BYTES: u64 = 128 << 20;
 pub struct Module {
     /// The files by path, relative to the common root of all of them.
     pub files: Files,
+    /// The content of the variable files by path, relative to the same root; none with [`VariableFiles::Included`].
+    pub variables: BTreeMap<String, Vec<u8>>,
+    /// The paths of the named files, relative to the module's own directory and in their order.
+    pub named: Vec<String>,
     /// The path of the module's own directory; empty if it is the common root.
     pub path: String,
     /// Symlinks that were skipped because their target is outside.
     pub left_out: Vec<PathBuf>,
 }
 
-/// Collects the files of the module in `folder`, and the files named by `extra`. If `within` is given, files outside of
-/// it are skipped.
+/// Where variable files (`*.tfvars`, `*.tfvars.json`) go.
+#[derive(Clone, Copy, Debug)]
+pub enum VariableFiles<'a> {
+    /// Into the bundle, as all files: their source is as public as the bundle.
+    Included,
+    /// To [`Module::variables`], together with the files of these paths, which may lie outside of the module.
+    Apart(&'a [PathBuf]),
+}
+
+/// Collects the files of the module in `folder`. If `within` is given, files outside of it are skipped.
 ///
 /// # Errors
 /// If a file cannot be read, or the directory is too large.
-pub fn collect(folder: &Path, within: Option<&Path>, extra: &[PathBuf]) -> Result<Module> {
+pub fn collect(folder: &Path, within: Option<&Path>, variables: VariableFiles<'_>) -> Result<Module> {
+    let (apart, extra) = match variables {
+        VariableFiles::Included => (false, &[][..]),
+        VariableFiles::Apart(extra) => (true, extra),
+    };
     let root = folder.canonicalize().map_err(ModuleError::read(folder))?;
     let within = within.map(|within| within.canonicalize().map_err(ModuleError::read(within))).transpose()?;
-    let mut named = BTreeSet::new();
+    let mut named = Vec::new();
     for path in extra {
-        let real = root.join(path).canonicalize().map_err(ModuleError::read(path))?;
-        named.insert(real);
+        named.push(root.join(path).canonicalize().map_err(ModuleError::read(path))?);
     }
     let mut closure = references::closure(&root, within.as_deref());
     closure.insert(root.clone());
     let folders = outermost(closure);
     let base = common(folders.iter().map(PathBuf::as_path).chain(named.iter().filter_map(|path| path.parent())));
-    let mut walk = Walk { base: &base, files: Files::new(), links: Vec::new(), size: 0 };
+    let mut walk =
+        Walk { base: &base, apart, files: Files::new(), variables: BTreeMap::new(), links: Vec::new(), size: 0 };
     for folder in &folders {
         walk.folder(folder, &rules(folder, within.as_deref())?)?;
     }
     for path in &named {
-        walk.file(path)?;
+        walk.variable_file(path)?;
     }
     let left_out = walk.take_links();
-    Ok(Module { path: relative(&root, &base), files: walk.files, left_out })
+    let Walk { files, variables, .. } = walk;
+    let named = named.iter().map(|path| upwards(&root, path)).collect();
+    Ok(Module { path: relative(&root, &base), files, variables, named, left_out })
 }
 
 /// Removes directories that lie inside of another one in the set.
@@ -105,9 +123,17 @@ fn is_private(name: &str, is_folder: bool) -> bool {
     name.ends_with(".tfstate") || name.contains(".tfstate.") || name == ".git" || name == "crash.log"
 }
 
+/// Whether terraform reads a file of this name for the values of variables.
+fn is_variable_file(name: &str) -> bool {
+    name.ends_with(".tfvars") || name.ends_with(".tfvars.json")
+}
+
 struct Walk<'a> {
     base: &'a Path,
+    /// Whether variable files are kept apart.
+    apart: bool,
     files: Files,
+    variables: BTreeMap<String, Vec<u8>>,
     links: Vec<PathBuf>,
     size: u64,
 }
@@ -126,6 +152,8 @@ impl Walk<'_> {
                 self.folder(&path, rules)?;
             } else if kind.is_symlink() {
                 self.links.push(path);
+            } else if kind.is_file() && self.apart && is_variable_file(&name) {
+                self.variable_file(&path)?;
             } else if kind.is_file() {
                 self.file(&path)?;
             }
@@ -133,32 +161,62 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn file(&mut self, path: &Path) -> Result<()> {
-        let metadata = path.metadata().map_err(ModuleError::read(path))?;
+    fn variable_file(&mut self, path: &Path) -> Result<()> {
+        let content = self.read(path)?;
+        let name = relative(path, self.base);
+        // A file that the user named may also be one of the module's.
+        self.files.remove(&name);
+        self.variables.insert(name, content);
+        Ok(())
+    }
+
+    /// The content of a file, which counts towards the size of the module.
+    fn read(&mut self, path: &Path) -> Result<Vec<u8>> {
         let too_large = || ModuleError::TooLarge { folder: self.base.to_owned(), limit: MAX_BYTES >> 20 };
         let content = references::read_bounded(path, MAX_BYTES - self.size).map_err(|error| match error.kind() {
             io::ErrorKind::FileTooLarge => too_large(),
             _ => ModuleError::read(path)(error),
         })?;
         self.size += content.len() as u64;
+        Ok(content)
+    }
+
+    fn file(&mut self, path: &Path) -> Result<()> {
+        let metadata = path.metadata().map_err(ModuleError::read(path))?;
+        let content = self.read(path)?;
         let executable = metadata.permissions().mode() & 0o100 != 0;
         self.files.insert(relative(path, self.base), File::Plain { content, executable });
         Ok(())
     }
 
-    /// Adds the symlinks whose targets are in the bundle; returns the others.
+    /// Adds the symlinks whose targets are in the bundle; returns the others. A symlink to a variable file, or to a
+    /// directory of nothing else, becomes a copy, because its target is not in the bundle.
     fn take_links(&mut self) -> Vec<PathBuf> {
         let mut left_out = Vec::new();
         for link in std::mem::take(&mut self.links) {
-            match self.inside(&link) {
-                Some(target) => {
-                    self.files.insert(relative(&link, self.base), File::Link { target });
-                }
-                None => left_out.push(link),
+            if let Some(target) = self.inside(&link) {
+                self.files.insert(relative(&link, self.base), File::Link { target });
+                continue;
             }
+            let copies = self.copies(&link);
+            if copies.is_empty() {
+                left_out.push(link);
+            }
+            self.variables.extend(copies);
         }
         left_out.sort();
         left_out
+    }
+
+    /// The variable files that a symlink leads to, by their paths through the symlink.
+    fn copies(&self, link: &Path) -> Vec<(String, Vec<u8>)> {
+        let target = link.canonicalize().ok().and_then(|real| relative_in(&real, self.base));
+        let (Some(target), name) = (target, relative(link, self.base)) else { return Vec::new() };
+        let through = |path: &str| {
+            let rest = path.strip_prefix(&target)?;
+            (rest.is_empty() || rest.starts_with('/')).then(|| format!("{name}{rest}"))
+        };
+        self.variables.iter().filter_map(|(path, content)| Some((through(path)?, content.clone()))).collect()
     }
 
     /// The target of a symlink relative to its directory, if it is in the bundle.
@@ -236,7 +294,7 @@ mod tests {
             ("a.log", ""),
             ("prod.tfvars", ""),
         ]);
-        let module = collect(home.path(), None, &[]).unwrap();
+        let module = collect(home.path(), None, VariableFiles::Included).unwrap();
         assert_eq!(names(&module), [".terraform.lock.hcl", ".terraformignore", "main.tf", "prod.tfvars"]);
         assert_eq!(module.path, "");
     }
@@ -251,9 +309,44 @@ mod tests {
             ("modules/b/main.tf", ""),
             ("env/prod.tfvars", ""),
         ]);
-        let module = collect(&home.path().join("live/net"), None, &["../../env/prod.tfvars".into()]).unwrap();
-        assert_eq!(names(&module), ["env/prod.tfvars", "live/net/main.tf", "modules/a/main.tf"]);
+        let folder = home.path().join("live/net");
+        let absolute = home.path().join("env/prod.tfvars").canonicalize().unwrap();
+        let extra = ["../../env/prod.tfvars".into(), absolute];
+        let module = collect(&folder, None, VariableFiles::Apart(&extra)).unwrap();
+        assert_eq!(names(&module), ["live/net/main.tf", "modules/a/main.tf"]);
+        assert_eq!(module.variables.keys().collect::<Vec<_>>(), ["env/prod.tfvars"]);
+        assert_eq!(module.named, ["../../env/prod.tfvars", "../../env/prod.tfvars"]);
         assert_eq!(module.path, "live/net");
+    }
+
+    #[test]
+    fn variable_files_of_a_user_are_kept_apart() {
+        let home = tree(&[
+            ("main.tf", ""),
+            ("terraform.tfvars", "a"),
+            ("x.auto.tfvars.json", "b"),
+            ("env/prod.tfvars", "c"),
+            ("linked.auto.tfvars -> env/prod.tfvars", ""),
+            ("also -> terraform.tfvars", ""),
+            ("folder -> env", ""),
+            ("backend.hcl", "d"),
+            (".terraformignore", "old.tfvars\n"),
+            ("old.tfvars", "e"),
+        ]);
+        let module = collect(home.path(), None, VariableFiles::Apart(&["backend.hcl".into()])).unwrap();
+        assert_eq!(names(&module), [".terraformignore", "main.tf"]);
+        let texts = module.variables.iter().map(|(name, text)| (name.as_str(), std::str::from_utf8(text).unwrap()));
+        let expect = [
+            ("also", "a"),
+            ("backend.hcl", "d"),
+            ("env/prod.tfvars", "c"),
+            ("folder/prod.tfvars", "c"),
+            ("linked.auto.tfvars", "c"),
+            ("terraform.tfvars", "a"),
+            ("x.auto.tfvars.json", "b"),
+        ];
+        assert_eq!(texts.collect::<Vec<_>>(), expect);
+        assert!(module.left_out.is_empty());
     }
 
     #[test]
@@ -264,7 +357,8 @@ mod tests {
             ("repo/b/link.tf -> ../../away/main.tf", ""),
             ("away/main.tf", "secret"),
         ]);
-        let module = collect(&home.path().join("repo/net"), Some(&home.path().join("repo")), &[]).unwrap();
+        let module =
+            collect(&home.path().join("repo/net"), Some(&home.path().join("repo")), VariableFiles::Included).unwrap();
         assert_eq!(names(&module), ["b/main.tf", "net/main.tf"]);
         assert_eq!(module.path, "net");
     }
@@ -283,7 +377,7 @@ mod tests {
             ("m/terraform.tfstate", ""),
             ("secret", "x"),
         ]);
-        let module = collect(&home.path().join("m"), None, &[]).unwrap();
+        let module = collect(&home.path().join("m"), None, VariableFiles::Included).unwrap();
         assert_eq!(names(&module), ["folder", "main.tf", "sub/main.tf", "sub/x.tf"]);
         assert_eq!(module.files["sub/main.tf"], File::Link { target: "../main.tf".into() });
         let left_out: Vec<_> = module.left_out.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
@@ -294,14 +388,14 @@ mod tests {
     fn what_is_executable_stays_executable() {
         let home = tree(&[("run.sh", "echo")]);
         std::fs::set_permissions(home.path().join("run.sh"), std::fs::Permissions::from_mode(0o700)).unwrap();
-        let module = collect(home.path(), None, &[]).unwrap();
+        let module = collect(home.path(), None, VariableFiles::Included).unwrap();
         assert_eq!(module.files["run.sh"], File::Plain { content: b"echo".to_vec(), executable: true });
     }
 
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let home = tree(&[("main.tf", "")]);
-        let error = collect(home.path(), None, &["prod.tfvars".into()]).unwrap_err().to_string();
+        let error = collect(home.path(), None, VariableFiles::Apart(&["prod.tfvars".into()])).unwrap_err().to_string();
         assert!(error.starts_with("cannot read `prod.tfvars`: "), "{error}");
     }
 }

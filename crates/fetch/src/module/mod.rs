@@ -5,7 +5,7 @@ mod references;
 
 use std::{io, path::PathBuf};
 
-pub use collect::{Module, collect};
+pub use collect::{Module, VariableFiles, collect};
 pub use references::has_configuration;
 
 /// Why the files of a module cannot be collected.

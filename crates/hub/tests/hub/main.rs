@@ -22,7 +22,7 @@ use knoll_api::variables::{KeyRef, KeysRef, ValueFrom, Variable, VariablesFrom};
 use knoll_api::wire::{EndReason, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::{Workspace, WorkspaceSpec};
 use knoll_core::frozen::PodTemplate;
-use knoll_storage::{LogRange, states};
+use knoll_storage::{Input, LogRange, Storage, states};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::runtime::wait::await_condition;
@@ -115,6 +115,56 @@ async fn a_reference_to_nothing_fails_the_run_with_a_sentence() {
     assert_eq!(status.phase, RunPhase::Failed);
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
     assert_eq!((ready.reason.as_str(), ready.message.as_str()), (reason::VARIABLES_FAILED, message.as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_starts_only_with_the_input_that_it_names() {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec::default()).await;
+    let input = |value: &str| {
+        let files = [("terraform.tfvars".to_owned(), ByteString(b"a = 1".to_vec()))].into();
+        let mut input = Input::new("salt".to_owned());
+        (input.values, input.files) = (vec![format!("password={value}")], files);
+        input.pack().unwrap()
+    };
+    let spec = |value: &str| RunSpec {
+        args: ["-var=password=...", "-refresh=false"].map(Into::into).into(),
+        input: Some(input(value).reference),
+        ..apply()
+    };
+    let inputs = Storage::new(world.client.clone()).inputs();
+
+    let runner = world.runner("r", spec("hunter2")).await;
+    let (status, message) = runner.refused(Method::GET, path::JOB, "").await;
+    assert_eq!((status, message.as_str()), (503, "the input of this run was not sent; start the command again"));
+    inputs.put(&world.run("r").await, &input("hunter2")).await.unwrap();
+    let (status, body) = runner.get(path::JOB).await;
+    assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+    let job: Job = serde_json::from_slice(&body).unwrap();
+    assert_eq!(job.args, ["-var=password=hunter2", "-refresh=false"]);
+    let sent = job.input.unwrap();
+    assert_eq!(sent.variables, [("password".to_owned(), "hunter2".to_owned())].into());
+    assert_eq!(sent.files["terraform.tfvars"].0, b"a = 1");
+    let secret = world.api::<Secret>().get("knoll-input-r").await.unwrap();
+    assert_eq!(secret.metadata.owner_references.unwrap()[0].uid, world.run("r").await.metadata.uid.unwrap());
+
+    // Somebody else's Secret under that name.
+    let runner = world.runner("other", spec("hunter2")).await;
+    inputs.put(&world.run("other").await, &input("hunter3")).await.unwrap();
+    let (status, message) = runner.refused(Method::GET, path::JOB, "").await;
+    assert_eq!(status, 422);
+    assert!(message.contains("is not the input that this run was created with"), "{message}");
+    assert_eq!(world.run("other").await.status.unwrap().phase, RunPhase::Failed);
+
+    // Values for other arguments than those that a reviewer sees.
+    let runner = world.runner("count", RunSpec { args: vec!["-refresh=false".into()], ..spec("hunter2") }).await;
+    inputs.put(&world.run("count").await, &input("hunter2")).await.unwrap();
+    let (status, message) = runner.refused(Method::GET, path::JOB, "").await;
+    assert_eq!(status, 422);
+    assert!(message.contains("has 1 values, but its arguments need 0"), "{message}");
+    for name in ["r", "other", "count"] {
+        assert!(!serde_json::to_string(&world.run(name).await).unwrap().contains("hunter2"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

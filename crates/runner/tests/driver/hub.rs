@@ -65,6 +65,7 @@ pub fn job(operation: Operation, steps: &[StepName]) -> Job {
         steps: steps.to_vec(),
         variables: Vec::new(),
         sensitive_files: Vec::new(),
+        input: None,
         masked: Vec::new(),
         variable_files: BTreeMap::new(),
         targets: Vec::new(),

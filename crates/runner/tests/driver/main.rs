@@ -4,6 +4,7 @@
 
 mod attach;
 mod hub;
+mod input;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

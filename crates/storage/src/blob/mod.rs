@@ -87,7 +87,17 @@ pub(crate) fn decode(stored: Vec<u8>, sealer: &Sealer, limit: u64) -> Result<Vec
 
 /// The content of these stored bytes, which has to have the digest that it was stored with.
 pub(crate) fn unpack(stored: Vec<u8>, expected: &Digest, sealer: &Sealer) -> Result<Vec<u8>, BlobError> {
-    let content = decode(stored, sealer, LARGEST)?;
+    unpack_within(stored, expected, sealer, LARGEST)
+}
+
+/// As [`unpack`], for content of at most `limit` bytes.
+pub(crate) fn unpack_within(
+    stored: Vec<u8>,
+    expected: &Digest,
+    sealer: &Sealer,
+    limit: u64,
+) -> Result<Vec<u8>, BlobError> {
+    let content = decode(stored, sealer, limit)?;
     let found = Digest::of(&content);
     if found == *expected { Ok(content) } else { Err(BlobError::Digest { expected: expected.clone(), found }) }
 }
