@@ -26,7 +26,6 @@ pub enum PackError {
     TooLarge {
         /// The packed size in bytes.
         size: usize,
-        /// The largest file.
         largest: String,
     },
     /// The archive cannot be written.

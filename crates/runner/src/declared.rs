@@ -45,7 +45,7 @@ pub fn values(job: &Job, module: &Path) -> Vec<String> {
     for (name, content) in job.input.iter().flat_map(|input| &input.files) {
         of_file(&declared, name, &String::from_utf8_lossy(&content.0), &mut found);
     }
-    for (name, content) in texts(module, |name| is_variable_file(name)) {
+    for (name, content) in texts(module, is_variable_file) {
         of_file(&declared, &name, &content, &mut found);
     }
     found

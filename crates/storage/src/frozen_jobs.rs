@@ -186,7 +186,6 @@ fn digest_of(data: &Data) -> Digest {
     Digest::from_hash(hash.finalize().into())
 }
 
-/// 256 random bits.
 fn salt() -> Result<String, Error> {
     let random = ring::rand::generate::<[u8; 32]>(&ring::rand::SystemRandom::new());
     let random = random.map_err(|_| Error::Internal("the system has no random numbers".to_owned()))?;

@@ -42,7 +42,9 @@ fn empty_docs(text: &str) -> Vec<usize> {
     let is_doc = |index: usize| lines.get(index).is_some_and(|line| line.starts_with("///"));
     let alone =
         (0..lines.len()).filter(|index| is_doc(*index) && !is_doc(index + 1) && (*index == 0 || !is_doc(index - 1)));
-    alone.filter(|index| lines[*index][3..].split_whitespace().count() <= FEWEST_WORDS).map(|index| index + 1).collect()
+    // A name in backticks is a link to more, or a value that the type does not tell.
+    let is_empty = |line: &str| !line.contains('`') && line[3..].split_whitespace().count() <= FEWEST_WORDS;
+    alone.filter(|index| is_empty(lines[*index])).map(|index| index + 1).collect()
 }
 
 #[cfg(test)]
@@ -58,6 +60,7 @@ mod tests {
             ("/// Panics\n/// when the lock is poisoned.\n", vec![]),
             ("#[derive(Subcommand)]\nenum Command {\n    /// Cancel a Run\n", vec![]),
             ("// What.\n", vec![]),
+            ("/// `Secret` or `ConfigMap`.\n", vec![]),
         ] {
             assert_eq!(empty_docs(text), expected, "{text}");
         }

@@ -103,7 +103,6 @@ fn parse(state: &[u8]) -> Result<Outputs> {
     outputs.collect()
 }
 
-/// What is printed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Answer {
     text: String,
@@ -127,7 +126,6 @@ impl Answer {
     }
 }
 
-/// What terraform answers.
 fn answer(outputs: &Outputs, flags: &Flags, program: &str) -> Answer {
     let name = flags.name.as_deref();
     if outputs.is_empty() && (flags.form != Form::Json) {

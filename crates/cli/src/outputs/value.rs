@@ -98,7 +98,6 @@ pub struct TypedValue {
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotRaw {
     Null,
-    /// Its type.
     Type(String),
 }
 

@@ -141,7 +141,6 @@ pub struct Launch {
     /// The Workspace is applied first, because it is not what the Stack asks for.
     pub apply_workspace: bool,
     pub run: Run,
-    /// The recorded intent.
     pub intent: LaunchIntent,
 }
 
@@ -152,7 +151,6 @@ pub enum StackOutcome {
     Done,
     /// The nonce of the Run is chosen.
     Intended(LaunchIntent),
-    /// The Run exists.
     Launched(Box<Run>),
     /// A Run of somebody else has its name.
     NameTaken,
@@ -161,7 +159,10 @@ pub enum StackOutcome {
     /// These objects are deleted.
     Pruned(Prune),
     /// The outputs of the state with this digest.
-    OutputsRead { state: Option<String>, outputs: Shown },
+    OutputsRead {
+        state: Option<String>,
+        outputs: Shown,
+    },
     /// The namespace is being deleted, so the API refuses new objects in it.
     NamespaceTerminating,
 }

@@ -108,7 +108,7 @@ async fn check_new(objects: &Objects<'_>, owner: &Owner, writes: &[Write<'_>]) -
     let is_new = |write: &&Write<'_>| write.is_new && *write.mode != WriteMode::Skip;
     let keys: Vec<ObjectKey> = writes.iter().filter(is_new).map(|write| write.key.clone()).collect();
     let now = objects.fetch(&keys).await?;
-    let foreign = keys.iter().filter(|key| now.get(key).is_some_and(|now| !owner.owns(now))).next();
+    let foreign = keys.iter().find(|key| now.get(key).is_some_and(|now| !owner.owns(now)));
     match foreign {
         Some(key) => Err(ActionError::refused(
             reason::OBJECT_CONFLICT,

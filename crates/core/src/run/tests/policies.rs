@@ -101,7 +101,7 @@ fn nobody_approves_a_run_while_its_workspace_is_gone() {
 
 #[test]
 fn a_run_of_two_accounts_waits_when_a_policy_demands_a_review_after_its_start() {
-    let mut world = planned(two_accounts(RunApproval::Auto), 0);
+    let mut world = planned(super::frozen::two_accounts(RunApproval::Auto), 0);
     let mut free = world.clone();
     assert_eq!(creates(&free.step(3)), Some(Stage::Apply), "nobody demands a review");
     world.policy = floor("Manual");
