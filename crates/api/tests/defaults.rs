@@ -133,6 +133,10 @@ fn a_whole_run_status_is_read_and_written_alike() {
             "resources": [{ "address": "a.b", "action": "replace" }],
         },
         "reviewDigest": "sha256:0",
+        "job": {
+            "digest": "sha256:2", "image": "i", "imageDigests": { "runner": "sha256:3" }, "planServiceAccount": "reader",
+            "applyServiceAccount": "writer", "hooks": ["pre-plan/check"], "references": ["Secret/credentials"],
+        },
         "approval": "Manual",
         "decision": { "approvals": ["a"], "decision": "Approve", "by": "alice" },
         "exitCode": 2,

@@ -190,6 +190,6 @@ mod tests {
         .collect();
         let files = Files::from([("main.tf".into(), File::new("")), ("image.bin".into(), File::new(noise))]);
         let error = pack(&files).unwrap_err().to_string();
-        assert!(error.contains("`image.bin`") && error.contains("at most 50 MiB"), "{error}");
+        assert!(error.contains("`image.bin`") && error.contains("may have 50 MiB"), "{error}");
     }
 }

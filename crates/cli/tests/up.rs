@@ -124,7 +124,7 @@ fn up_status_down() {
     assert!(knoll.kubectl("get --raw /readyz", "").contains("ok"));
     assert!(knoll.kubectl("get nodes", "").contains("Ready"));
     let kinds = knoll.kubectl("api-resources --api-group knoll.dev -o name", "");
-    assert_eq!(kinds.lines().count(), 6, "{kinds}");
+    assert_eq!(kinds.lines().count(), 7, "{kinds}");
     assert!(knoll.up().starts_with("Already running"), "a second `up` is no error");
     assert!(knoll.ok(&["status"]).starts_with("Running"));
     assert!(knoll.ok(&["down"]).starts_with("Stopped"));

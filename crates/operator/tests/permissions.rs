@@ -5,7 +5,7 @@ mod cluster;
 
 use std::sync::{Arc, Mutex};
 
-use cluster::{DEADLINE, Operator, World, apply, approval, digest, ends, plans};
+use cluster::{DEADLINE, Operator, World, apply, approval, digest, ends, plans, waits_for};
 use http::{HeaderValue, Request};
 use knoll_api::{
     Approval, Run, Stack, Workspace,
@@ -74,7 +74,8 @@ async fn the_controllers_work_with_the_operators_role_alone() {
     world.phase("one", RunPhase::Starting).await;
     world.report("one", &plans(digest('a'))).await;
     world.phase("one", RunPhase::Review).await;
-    world.api::<Approval>().create(&PostParams::default(), &approval("yes", "one", digest('a'))).await.unwrap();
+    let reviewed = waits_for(&world.api::<Run>().get("one").await.unwrap());
+    world.api::<Approval>().create(&PostParams::default(), &approval("yes", "one", reviewed)).await.unwrap();
     let applies = |run: &Run| run.status.as_ref().is_some_and(|s| s.pod_name.as_deref() == Some("one-apply"));
     world.run_until("one", "applied", applies).await;
     world.report("one", &ends(0)).await;

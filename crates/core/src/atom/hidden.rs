@@ -211,7 +211,7 @@ mod tests {
             assert!(!secret.is_clean(&text), "{text}");
             assert_eq!(secret.clean(text), NOT_SHOWN);
         }
-        for text in ["metadata.labels: Invalid value", "the pass is wrong, say hunte"] {
+        for text in ["metadata.labels: Invalid value", "a pass is wrong, say hunte"] {
             assert!(secret.is_clean(text), "{text}");
         }
     }
