@@ -293,8 +293,8 @@ impl Checker<'_> {
     }
 
     /// The types of what a range has: its keys or places, and its items.
-    fn range<'s>(&self, range: &IdedExpr, env: &Env<'_, 's>) -> Result<(Ty<'s>, Ty<'s>), String> {
-        match self.ty(range, env)? {
+    fn range<'s>(&self, range: &IdedExpr, ty: Ty<'s>) -> Result<(Ty<'s>, Ty<'s>), String> {
+        match ty {
             Ty::List(item) => Ok((Ty::Int, *item)),
             Ty::Map(key, value) => Ok((*key, *value)),
             Ty::Dyn => Ok((Ty::Dyn, Ty::Dyn)),
@@ -322,7 +322,7 @@ impl Checker<'_> {
     }
 
     fn pairs<'s>(&self, pairs: &Pairs<'_>, env: &Env<'_, 's>) -> Checked<'s> {
-        let (key, item) = self.range(pairs.range, env)?;
+        let (key, item) = self.range(pairs.range, self.ty(pairs.range, env)?)?;
         let outer = Env::Var(pairs.first, &key, env);
         let inner = Env::Var(pairs.second, &item, &outer);
         if let Some(filter) = pairs.filter {
@@ -336,8 +336,11 @@ impl Checker<'_> {
     }
 
     fn comprehension<'s>(&self, c: &ComprehensionExpr, env: &Env<'_, 's>) -> Checked<'s> {
-        let (key, item) = self.range(&c.iter_range, env)?;
-        let item = if matches!(self.ty(&c.iter_range, env)?, Ty::Map(..)) { key } else { item };
+        // The range is checked once: ranges that nest would be checked twice at each level otherwise.
+        let range = self.ty(&c.iter_range, env)?;
+        let is_map = matches!(range, Ty::Map(..));
+        let (key, item) = self.range(&c.iter_range, range)?;
+        let item = if is_map { key } else { item };
         let inner = Env::Var(&c.iter_var, &item, env);
         let Expr::Call(step) = &c.loop_step.expr else {
             return Ok(Ty::Dyn);
