@@ -104,7 +104,12 @@ async fn a_process_that_is_killed_fails_its_run_and_nothing_else() {
         within("terraform goes with its runner", alone).await;
     };
     check(&world, "runner", runner, (RunPhase::Failed, "RunnerLost"), "signal 9").await;
-    let everything = async |_: &Place, pod: &Pod| processes(pod).iter().for_each(|process| process.kill());
+    let everything = async |_: &Place, pod: &Pod| {
+        let processes = processes(pod);
+        // As when the power fails: no process sees the end of another.
+        processes.iter().for_each(|process| process.freeze());
+        processes.iter().for_each(|process| process.kill());
+    };
     check(&world, "everything", everything, (RunPhase::Failed, "RunnerLost"), "").await;
 }
 

@@ -155,7 +155,7 @@ async fn bad_input_is_told_and_changes_nothing() {
             "there is no bundle",
         ),
         ("nothing", json!({}), "SourceFailed", "has no source"),
-        ("git", json!({"source": {"git": {"url": "https://127.0.0.1:1/x.git"}}}), "SourceFailed", "annot reach"),
+        ("git", json!({"source": {"git": {"url": "https://127.0.0.1:1/x.git"}}}), "SourceFailed", "127.0.0.1:1/x.git"),
         (
             "key",
             with_module(good, json!({"variablesFrom": [{"secretRef": {"name": "gone"}}]})),

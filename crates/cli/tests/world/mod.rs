@@ -404,6 +404,10 @@ impl Process {
         self.words.iter().take(2).any(|word| word.ends_with("sleep")) && self.words.iter().any(|word| word == "3600")
     }
 
+    pub fn freeze(&self) {
+        let _ = kill(Pid::from_raw(self.pid), Signal::SIGSTOP);
+    }
+
     pub fn kill(&self) {
         // The process may already have ended.
         let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
