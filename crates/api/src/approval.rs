@@ -62,6 +62,7 @@ pub struct ApprovalSpec {
 
 /// A decision on a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum Decision {
     /// Apply exactly this plan.
     Approve,
@@ -88,6 +89,7 @@ pub struct ApprovalStatus {
 
 /// The effect of an Approval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum ApprovalPhase {
     /// Not yet reconciled. Next: any other.
     #[default]

@@ -124,6 +124,7 @@ pub struct AtomDependency {
 
 /// The kind of a dependency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum DependencyKind {
     /// Another Atom.
     #[default]
@@ -167,8 +168,11 @@ pub struct AtomInput {
 
 /// The type of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum InputType {
+    /// The text as it is.
     String,
+    /// The text as a number.
     Number,
     /// `true` or `false`.
     Boolean,
@@ -269,6 +273,7 @@ pub struct AtomFailure {
 
 /// Why an update was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum Cancellation {
     /// `spec.cancel` names the version.
     Requested,
@@ -278,6 +283,7 @@ pub enum Cancellation {
 
 /// The phase of an Atom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum AtomPhase {
     /// An update is due. Next: `Updating`; `Rollback` when an earlier update is unfinished and is cancelled or times out.
     #[default]
@@ -336,6 +342,7 @@ pub struct AtomJournal {
 
 /// A stage of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum JournalStage {
     /// An earlier update is unfinished, and its journal is kept for the next one. Next: `Apply`.
     #[default]

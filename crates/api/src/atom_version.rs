@@ -60,4 +60,7 @@ pub struct AtomVersionStatus {
     /// When an Atom last reached `Running` with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven_at: Option<MicroTime>,
+    /// When an Atom last began to roll it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverted_at: Option<MicroTime>,
 }

@@ -43,6 +43,28 @@ enum Defaults {
     Meant,
 }
 
+/// Adds the values of an enum and the default to the description, for `kubectl explain`.
+fn document(schema: &mut JSONSchemaProps, defaults: Defaults) {
+    let values = schema.title.take();
+    let default = match schema.default.as_ref().map(|json| &json.0) {
+        Some(serde_json::Value::String(text)) => Some(text.clone()),
+        Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_))) => Some(value.to_string()),
+        Some(_) => None,
+        None => (schema.type_.as_deref() == Some("boolean")).then(|| "false".to_owned()),
+    };
+    let default = default.filter(|_| defaults == Defaults::Meant).map(|value| format!("Defaults to `{value}`."));
+    let description = schema.description.get_or_insert_default();
+    for addition in values.into_iter().chain(default.filter(|_| !description.contains("efaults to"))) {
+        let space = match description.trim_end() {
+            "" => "",
+            text if text.ends_with('.') => " ",
+            _ => ". ",
+        };
+        *description = format!("{}{space}{addition}", description.trim_end());
+    }
+    schema.description = schema.description.take().filter(|description| !description.is_empty());
+}
+
 fn tidy(schema: &mut JSONSchemaProps, defaults: Defaults) {
     // An absent field is absent; a null in its place is a mistake, and would be one more case in every rule.
     if schema.x_kubernetes_preserve_unknown_fields.is_none() {
@@ -59,6 +81,7 @@ fn tidy(schema: &mut JSONSchemaProps, defaults: Defaults) {
         _ => true,
     };
     schema.default = schema.default.take().filter(|json| defaults == Defaults::Meant && is_meant(&json.0));
+    document(schema, defaults);
 
     for property in schema.properties.iter_mut().flat_map(|properties| properties.values_mut()) {
         tidy(property, defaults);

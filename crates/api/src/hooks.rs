@@ -49,6 +49,7 @@ pub struct Hook {
 /// When a hook runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(transform = crate::values::describe)]
 pub enum HookStep {
     /// Before `init`.
     PreInit,
@@ -80,6 +81,7 @@ impl From<HookStep> for StepName {
 
 /// What happens to the run if a hook fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum HookFailure {
     /// The run fails.
     #[default]

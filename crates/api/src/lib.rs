@@ -30,6 +30,7 @@ pub mod run;
 pub mod source;
 pub mod stack;
 pub mod step;
+mod values;
 pub mod variables;
 pub mod wire;
 pub mod workspace;

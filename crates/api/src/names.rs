@@ -47,6 +47,8 @@ pub mod condition {
     pub const DRIFTED: &str = "Drifted";
     /// The newest files of a Stack's source outside of the cluster are known.
     pub const FETCHED: &str = "Fetched";
+    /// The module of a Stack does not declare some of its variables; absent when it declares all.
+    pub const VARIABLES_UNDECLARED: &str = "VariablesUndeclared";
     /// Some outputs are too large for the status; absent when all are shown.
     pub const OUTPUTS_HIDDEN: &str = "OutputsHidden";
 }
@@ -85,6 +87,8 @@ pub mod reason {
     pub const NO_CHANGES: &str = "NoChanges";
     /// The plan is waiting for an Approval.
     pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
+    /// Terraform is waiting for an answer in a terminal.
+    pub const WAITING_FOR_ANSWER: &str = "WaitingForAnswer";
     /// An Approval approved the plan.
     pub const APPROVED: &str = "Approved";
     /// No Approval is needed.
@@ -99,6 +103,8 @@ pub mod reason {
     pub const SUPERSEDED: &str = "Superseded";
     /// A Run has the snapshot of a Stack that did not start it.
     pub const NOT_OF_ITS_STACK: &str = "NotOfItsStack";
+    /// A Run that the Workspace's Stack has not started would change the Stack's infrastructure.
+    pub const BELONGS_TO_STACK: &str = "BelongsToStack";
     /// A process exited.
     pub const EXITED: &str = "Exited";
     /// A step failed.
@@ -123,8 +129,10 @@ pub mod reason {
     pub const FOREIGN_POD: &str = "ForeignPod";
     /// The content that the pods of a Run are made of changed after it was planned.
     pub const CHANGED_SINCE_PLANNED: &str = "ChangedSincePlanned";
-    /// An image could not be pulled.
-    pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
+    /// An image cannot be pulled; the kubelet goes on trying.
+    pub const IMAGE_PULL_BACK_OFF: &str = "ImagePullBackOff";
+    /// No node takes the pod.
+    pub const UNSCHEDULABLE: &str = "Unschedulable";
     /// The Workspace does not exist.
     pub const WORKSPACE_NOT_FOUND: &str = "WorkspaceNotFound";
     /// The Workspace is being deleted.
@@ -133,8 +141,12 @@ pub mod reason {
     pub const SOURCE_FAILED: &str = "SourceFailed";
     /// A variable could not be resolved.
     pub const VARIABLES_FAILED: &str = "VariablesFailed";
+    /// A variable is not declared in the module.
+    pub const UNDECLARED_VARIABLE: &str = "UndeclaredVariable";
     /// The state could not be saved.
     pub const STATE_NOT_SAVED: &str = "StateNotSaved";
+    /// The Secret with the name of a state's head is none.
+    pub const STATE_UNREADABLE: &str = "StateUnreadable";
     /// The object does not have the form that this version of Knoll reads.
     pub const UNDECODABLE: &str = "Undecodable";
     /// A Policy does not allow it.
@@ -179,6 +191,8 @@ pub mod reason {
     pub const DESTROY_FAILED: &str = "DestroyFailed";
     /// A drift check failed.
     pub const DRIFT_UNKNOWN: &str = "DriftUnknown";
+    /// A Run that the Stack has not started has changed the state.
+    pub const STATE_CHANGED: &str = "StateChanged";
     /// No runs are started while `suspend` is true.
     pub const SUSPENDED: &str = "Suspended";
     /// A Workspace's queue is empty.
@@ -243,12 +257,16 @@ pub mod content {
     pub const STATE_PART: &str = "state-part";
     /// A plan.
     pub const PLAN: &str = "plan";
+    /// The text of a plan, as terraform renders it for people.
+    pub const PLAN_TEXT: &str = "plan-text";
     /// A frozen job.
     pub const JOB: &str = "job";
     /// A state that a user uploaded, to be pushed by a Run.
     pub const UPLOAD: &str = "upload";
     /// The variable files, values and piped input that a client sent for a Run.
     pub const INPUT: &str = "input";
+    /// The answer of a reading command.
+    pub const ANSWER: &str = "answer";
     /// A log.
     pub const LOG: &str = "log";
     /// A dependency lock file.
@@ -346,6 +364,8 @@ pub mod finalizer {
     pub const RUN: &str = "knoll.dev/run";
     /// Held by an Atom until its objects are gone.
     pub const ATOM: &str = "knoll.dev/atom";
+    /// Held by the Secrets of a Stack's state until the Stack lets go of its infrastructure.
+    pub const STATE: &str = "knoll.dev/state";
 }
 
 /// Field managers of server-side apply.
@@ -402,6 +422,10 @@ pub mod pod {
     pub const WORK_PATH: &str = "/knoll/work";
 }
 
+/// The prefixes of the Secrets that only the operator and the hub create. Clients create inputs and uploads.
+pub const OWN_SECRETS: [&str; 6] =
+    ["knoll-state-", "knoll-plan-", "knoll-job-", "knoll-variables-", "knoll-journal-", "knoll-answer-"];
+
 /// The Secret that is the head of a Workspace's state.
 #[must_use]
 pub fn state_secret(workspace: &str) -> String {
@@ -421,6 +445,13 @@ pub fn plan_secret(run: &str) -> String {
     format!("knoll-plan-{run}")
 }
 
+/// The ConfigMap that is the head of the text of a run's plan. The name contains the first digits of the text's digest.
+#[must_use]
+pub fn plan_text_config_map(run: &str, digest: &str) -> String {
+    let hash = digest.strip_prefix("sha256:").unwrap_or(digest);
+    format!("knoll-plan-text-{run}-{}", hash.get(..16).unwrap_or(hash))
+}
+
 /// The Secret that is the head of a run's frozen job. The name contains the first digits of the job's digest.
 #[must_use]
 pub fn job_secret(run: &str, digest: &str) -> String {
@@ -438,6 +469,12 @@ pub fn upload_secret(run: &str) -> String {
 #[must_use]
 pub fn input_secret(run: &str) -> String {
     format!("knoll-input-{run}")
+}
+
+/// The Secret that is the head of the answer of a run's reading command.
+#[must_use]
+pub fn answer_secret(run: &str) -> String {
+    format!("knoll-answer-{run}")
 }
 
 /// A ConfigMap with a chunk of a run's log.
@@ -475,6 +512,24 @@ pub fn variables_secret(stack: &str, digest: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_secrets_of_the_operator_have_its_prefixes() {
+        let names = [
+            state_secret("w"),
+            state_part_secret("w", 1, "d", 0),
+            plan_secret("r"),
+            job_secret("r", "sha256:d"),
+            variables_secret("s", "sha256:d"),
+            journal_secret("a", 1),
+        ];
+        for name in names {
+            assert!(OWN_SECRETS.iter().any(|prefix| name.starts_with(prefix)), "{name}");
+        }
+        for name in [input_secret("r"), upload_secret("r")] {
+            assert!(!OWN_SECRETS.iter().any(|prefix| name.starts_with(prefix)), "{name}");
+        }
+    }
 
     #[test]
     fn only_one_plain_segment_goes_into_a_path_or_a_header() {

@@ -50,7 +50,8 @@ pub struct ReviewRules {
     /// needs an Approval before it starts, unless the floor is `Auto`.
     #[serde(default)]
     pub floor: ReviewFloor,
-    /// The number of different users whose Approvals a run needs; 1 when absent. One user is enough to discard it.
+    /// The number of different users whose Approvals a reviewed run needs. Defaults to 1. One user is enough to discard it.
+    /// The number demands no review by itself: set `floor`, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16))]
     pub approvers: Option<u32>,
@@ -59,12 +60,14 @@ pub struct ReviewRules {
     #[schemars(length(max = 32), inner(length(min = 1, max = 253)))]
     pub groups: Vec<String>,
     /// Whether the user who asked for a run may not approve it. If that user is not known, the run needs one more approver.
+    /// It demands no review by itself: set `floor`, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub four_eyes: bool,
 }
 
 /// The least that a run has to pass, in the order of strictness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum ReviewFloor {
     /// No review.
     #[default]
@@ -129,7 +132,12 @@ pub struct AllowRules {
     /// Whose hooks may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<AllowedHooks>,
-    /// Operations and commands that need an Approval, in addition to those of the Workspace.
+    /// Whether Runs with `overrideStack: true` may change the infrastructure of a Stack that has not started them. Defaults to
+    /// `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack_override: Option<bool>,
+    /// Operations and commands that are allowed with an Approval only, in addition to those of the Workspace's
+    /// `privilegedCommands`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privileged: Option<Privileged>,
 }
@@ -154,6 +162,7 @@ pub struct AllowedSources {
 /// The kind of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = crate::values::describe)]
 pub enum SourceType {
     /// A ConfigMap.
     ConfigMap,
@@ -232,6 +241,7 @@ pub struct AllowedPod {
 
 /// Whose hooks may run, in the order of strictness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum AllowedHooks {
     /// Hooks of any Run.
     #[default]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 /// [`PURPOSE`](crate::names::label::PURPOSE) shows it to people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(transform = crate::values::describe)]
 pub enum Purpose {
     /// To apply a new revision.
     #[default]

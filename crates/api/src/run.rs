@@ -58,8 +58,8 @@ use crate::{
     .message("targets and replace are not for operation: command; put what the command needs into args"))]
 #[x_kube(validation = Rule::new("self.operation in ['plan', 'apply', 'command'] || !has(self.replace)")
     .message("replace is for operation: plan or apply only; leave it out"))]
-#[x_kube(validation = Rule::new("self.approval != 'Prompt' || (has(self.attach) && self.attach)")
-    .message("approval: Prompt needs attach: true, so that there is somebody to ask"))]
+#[x_kube(validation = Rule::new("self.approval != 'Prompt' || (has(self.attach) && self.attach) || has(self.input)")
+    .message("approval: Prompt needs attach: true, or input with the answer, so that there is somebody to ask"))]
 #[x_kube(validation = Rule::new("self.approval != 'Prompt' || !has(self.hooks) || !self.hooks.exists(hook, hook.step in ['pre-plan', 'post-plan', 'pre-apply'])")
     .message("with approval: Prompt terraform plans and applies in one step, so hooks between the two never run; use Auto or Manual"))]
 #[x_kube(validation = Rule::new("!has(self.snapshot) || (!has(self.source) && !has(self.variablesFrom))")
@@ -120,6 +120,11 @@ pub struct RunSpec {
     /// Whether the plan needs an approval.
     #[serde(default)]
     pub approval: RunApproval,
+    /// Whether an `apply`, `destroy` or `refresh` that was not started by the Stack of the Workspace may change the Stack's
+    /// infrastructure. Without it, such a Run fails. The reviews of the Stack and of Policies hold all the same, and a
+    /// Policy can forbid it (`allow.stackOverride: false`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub override_stack: bool,
     /// Scripts that run between the steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
@@ -195,6 +200,7 @@ fn addresses() -> Rule {
 /// The operation of a Run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(transform = crate::values::describe)]
 pub enum Operation {
     /// Plans without changing anything.
     #[default]
@@ -225,6 +231,7 @@ impl Operation {
 
 /// Whether the plan of a Run needs an approval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum RunApproval {
     /// The plan is applied without approval.
     #[default]
@@ -266,8 +273,8 @@ pub struct RunStatus {
     /// with different service accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<FrozenJobSummary>,
-    /// The digest that an Approval has to name, while the run waits for one. It covers the plan's digest or the command's
-    /// words, the bundle, and all of `job`.
+    /// The digest that an Approval has to name, while the run waits for one. It covers the digests of the plan and of its
+    /// text, or the command's words, and the bundle, and all of `job`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review_digest: Option<String>,
     /// The decision that ended the review.
@@ -297,6 +304,10 @@ pub struct RunStatus {
     /// The digest of the bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,
+    /// The variables with a value that the module does not declare, at most 32. Their values have no effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub undeclared_variables: Vec<String>,
     /// The time at which the first pod was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<MicroTime>,
@@ -307,6 +318,7 @@ pub struct RunStatus {
 
 /// The phase of a Run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum RunPhase {
     /// Not yet reconciled. Next: `Queued`, or `Starting` if it needs no lock.
     #[default]
@@ -388,6 +400,10 @@ pub struct PlanSummary {
     /// `sha256:` and the hash of the plan's bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    /// `sha256:` and the hash of the plan's text as terraform renders it for people. A plan that is reviewed has one, and
+    /// the decision covers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text_digest: Option<String>,
     /// The number of resources to create.
     #[serde(default)]
     pub add: u32,
@@ -440,6 +456,7 @@ impl ResourceChange {
 /// The planned action on a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(transform = crate::values::describe)]
 pub enum ChangeAction {
     /// Creates the resource.
     #[default]

@@ -87,6 +87,25 @@ pub struct ConfigMapSource {
     pub name: String,
 }
 
+/// An address for messages, without what may be secret in it: passwords, and of `http` and `https` also the user, which is
+/// often a token, and the query, which is often a signature.
+#[must_use]
+pub fn shown_address(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let is_http = matches!(scheme, "http" | "https");
+    let (rest, query) = match rest.split_once('?') {
+        Some((rest, _)) if is_http => (rest, "?..."),
+        _ => (rest, ""),
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let authority = match authority.rsplit_once('@') {
+        Some((_, host)) if is_http => host.to_owned(),
+        Some((user, host)) => format!("{}@{host}", user.split(':').next().unwrap_or_default()),
+        None => authority.to_owned(),
+    };
+    format!("{scheme}://{authority}{path}{query}")
+}
+
 /// A git repository.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -203,4 +222,28 @@ fn files(_: &mut SchemaGenerator) -> Schema {
         "maxProperties": 128,
         "additionalProperties": { "type": "string", "maxLength": 262_144 },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_token_or_signature_is_not_shown() {
+        let rows = [
+            ("https://me:secret@host/x", "https://host/x"),
+            ("https://me:se@cret@host", "https://host"),
+            ("https://token@host/x", "https://host/x"),
+            ("https://host/x.tgz?X-Signature=secret&a=b", "https://host/x.tgz?..."),
+            ("https://host?secret@x", "https://host?..."),
+            ("https://host/a@b:c", "https://host/a@b:c"),
+            ("ssh://git:secret@host/x", "ssh://git@host/x"),
+            ("ssh://git@host/x", "ssh://git@host/x"),
+            ("git@host:a/b", "git@host:a/b"),
+            ("file:///a?b", "file:///a?b"),
+        ];
+        for (url, expect) in rows {
+            assert_eq!(shown_address(url), expect, "{url}");
+        }
+    }
 }

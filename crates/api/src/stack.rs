@@ -73,11 +73,11 @@ pub struct StackSpec {
     /// What follows when a run fails.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// How often a failed revision is tried again with `onFailure: Retry`; 5 when absent.
+    /// How often a failed revision is tried again with `onFailure: Retry`. Defaults to 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub retry_limit: Option<u32>,
-    /// The wait before the next run after a failure, doubled for each further one up to 10m; 10s when absent.
+    /// The wait before the next run after a failure, doubled for each further one up to 10m. Defaults to 10s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::at_least("1s"))]
     pub retry_backoff: Option<Duration>,
@@ -115,6 +115,7 @@ impl StackSpec {
 
 /// When a person decides on a Stack's plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum StackApproval {
     /// Never: plans are applied at once.
     #[default]
@@ -157,6 +158,7 @@ pub struct DriftIgnore {
 
 /// What follows when there is drift.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum DriftAction {
     /// Only the condition `Drifted` is set.
     #[default]
@@ -169,6 +171,7 @@ pub enum DriftAction {
 
 /// What follows when a run fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum OnFailure {
     /// Nothing, until the Stack changes.
     #[default]
@@ -201,6 +204,7 @@ pub struct OutputsSpec {
 
 /// What happens to the infrastructure when the Stack is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum StackDeletionPolicy {
     /// It is destroyed first.
     #[default]
@@ -279,6 +283,10 @@ pub struct StackStatus {
     /// The digest of the state and the settings that the outputs were last read with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_digest: Option<String>,
+    /// The digest of the state that the Stack knows: as one of its Runs wrote it, or as a drift check compared it. A state
+    /// that another Run has written since sets `Drifted`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_state: Option<String>,
     /// The result of the last drift check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftStatus>,
@@ -316,6 +324,9 @@ pub struct StartedRun {
     pub number: u32,
     /// The purpose of the Run.
     pub purpose: Purpose,
+    /// The files and the variables that the newest Run uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Snapshot>,
 }
 
 /// A Run that a Stack is about to create.
@@ -397,11 +408,13 @@ pub struct FailureStatus {
 
 /// The phase of a Stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum StackPhase {
     /// The operator has not seen the Stack yet. Next: any other.
     #[default]
     Pending,
-    /// The Stack waits for a dependency or for its source. Next: `Running`, or `Ready` when nothing has changed.
+    /// The Stack waits for a dependency or for its source, or the pod of its run cannot start. Next: `Running`, or
+    /// `Ready` when nothing has changed.
     Waiting,
     /// A run is under way. Next: `Review`, `Ready`, `Held`, `Retrying`, `Rollback`, `Reverted` or `Failure`.
     Running,

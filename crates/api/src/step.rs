@@ -12,6 +12,7 @@ use crate::duration::Duration;
 /// A step of a run, in execution order. Only requested steps are present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(transform = crate::values::describe)]
 pub enum StepName {
     /// Prepares the module's files, the state and the variables.
     Setup,
@@ -88,6 +89,7 @@ impl fmt::Display for StepName {
 
 /// The state of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum StepState {
     /// Running. Next: any other state.
     #[default]
@@ -162,38 +164,49 @@ impl StepStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// Time in the queue, after which the run is cancelled.
+    /// Time in the queue, after which the run is cancelled. No limit if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<Duration>,
-    /// Time from the creation of the pod until its runner reports, after which the run fails.
+    /// Time from the creation of the pod until its runner reports, after which the run fails. Defaults to 15m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<Duration>,
-    /// Time in `review`, after which the plan is discarded.
+    /// Time in `review`, after which the plan is discarded. No limit if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<Duration>,
-    /// Timeout of each attempt of `init`.
+    /// Time that terraform waits for an answer in a terminal, after which it is stopped. Defaults to 30m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Duration>,
+    /// Timeout of each attempt of `init`. No limit if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Duration>,
-    /// Timeout of each attempt of `plan`.
+    /// Timeout of each attempt of `plan`. No limit if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Duration>,
-    /// Timeout of the step `apply`.
+    /// Timeout of the step `apply`. No limit if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply: Option<Duration>,
-    /// Timeout of the command of a Run with `operation: command`.
+    /// Timeout of the command of a Run with `operation: command`. No limit if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Duration>,
 }
 
 impl Timeouts {
+    /// The limit of `pending` if it is unset: a cluster has added a node and pulled an image within it, and a Run that
+    /// never starts does not hold its Workspace forever.
+    pub const DEFAULT_PENDING: std::time::Duration = std::time::Duration::from_secs(15 * 60);
+
+    /// Long enough to read a plan and to ask a colleague; the others wait for the lock meanwhile.
+    pub const DEFAULT_ANSWER: std::time::Duration = std::time::Duration::from_secs(30 * 60);
+
     /// Returns these timeouts, with those of `other` as defaults.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
-        let Self { queue, pending, review, init, plan, apply, command } = self;
+        let Self { queue, pending, review, answer, init, plan, apply, command } = self;
         Self {
             queue: queue.or_else(|| other.queue.clone()),
             pending: pending.or_else(|| other.pending.clone()),
             review: review.or_else(|| other.review.clone()),
+            answer: answer.or_else(|| other.answer.clone()),
             init: init.or_else(|| other.init.clone()),
             plan: plan.or_else(|| other.plan.clone()),
             apply: apply.or_else(|| other.apply.clone()),

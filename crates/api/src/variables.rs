@@ -51,6 +51,7 @@ pub struct Variable {
 /// The kind of a variable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(transform = crate::values::describe)]
 pub enum VariableCategory {
     /// An input variable of the module.
     #[default]

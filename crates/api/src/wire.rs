@@ -8,6 +8,8 @@
 //! | `PUT /v1/state` | the whole state | 409 for another lineage or an older serial |
 //! | `PUT /v1/lock` | `.terraform.lock.hcl` | |
 //! | `PUT /v1/plan`, `GET /v1/plan` | the plan's bytes | the plan's bytes |
+//! | `PUT /v1/plan-text` | the plan as terraform renders it for people | |
+//! | `PUT /v1/answer` | [`Answer`] | |
 //! | `POST /v1/log?offset=N` | bytes of the log from `N` on | 409 with [`LogOffset`] when the hub has another count |
 //! | `PUT /v1/progress` | [`Progress`] | [`ProgressReply`] |
 //! | `GET /v1/cancel` | | 200 when the runner has to stop; 204 when the API confirms that it goes on |
@@ -22,6 +24,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -30,7 +33,7 @@ use crate::{
     hooks::HookFailure,
     names::reason,
     run::{Operation, PlanSummary},
-    step::{StepName, StepStatus},
+    step::{StepName, StepStatus, Timeouts},
     workspace::Tool,
 };
 
@@ -39,9 +42,11 @@ pub const HUB_AUDIENCE: &str = "knoll-hub";
 /// The largest state or plan. Content passes through the operator's memory as a whole, a few times over while it is read;
 /// several of this size fit into the memory that an installation has.
 pub const LARGEST_CONTENT: u64 = 64 * 1024 * 1024;
+/// The largest text of a plan. A longer one is cut by the runner, and says so at its end: nobody reads that much.
+pub const LARGEST_PLAN_TEXT: u64 = 8 * 1024 * 1024;
 
 /// The version of this protocol. It grows with every change that a runner or hub of the version before would misread.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The part of a run that one pod does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +72,10 @@ pub mod path {
     pub const LOCK: &str = "/v1/lock";
     /// The plan's bytes.
     pub const PLAN: &str = "/v1/plan";
+    /// The plan's text.
+    pub const PLAN_TEXT: &str = "/v1/plan-text";
+    /// See [`super::Answer`].
+    pub const ANSWER: &str = "/v1/answer";
     /// The run's log.
     pub const LOG: &str = "/v1/log";
     /// See [`super::Progress`].
@@ -83,10 +92,19 @@ pub mod path {
 
 /// Addresses of states that the hub has, as arguments of `state push`.
 pub mod stored {
-    /// The state that was handed in for the run.
-    pub const UPLOAD: &str = "knoll://upload";
+    use crate::Digest;
+
+    /// What the address of the state that was handed in for the run begins with. The digest of the state follows, so that
+    /// who approves the run approves that state.
+    pub const UPLOAD: &str = "knoll://upload/";
     /// What the address of an earlier state begins with.
     pub const HISTORY: &str = "knoll://history/";
+
+    /// The address of the state of this digest that was handed in.
+    #[must_use]
+    pub fn upload(digest: &Digest) -> String {
+        format!("{UPLOAD}{digest}")
+    }
 
     /// The address of an earlier state.
     #[must_use]
@@ -94,6 +112,18 @@ pub mod stored {
         format!("{HISTORY}{serial}")
     }
 }
+
+/// The line before the output of a step, in a run without a terminal. A client tells terraform's output from that of other
+/// steps by it.
+#[must_use]
+pub fn step_heading(step: StepName) -> String {
+    format!("{STEP_HEADING}{step}")
+}
+
+/// The text with which [`step_heading`] begins.
+pub const STEP_HEADING: &str = "knoll: step ";
+/// The text with which every line of the runner's own begins.
+pub const OWN_LINE: &str = "knoll: ";
 
 /// Names of the runner's environment variables.
 pub mod env {
@@ -147,6 +177,9 @@ pub struct Job {
     /// The arguments of the command.
     #[serde(default)]
     pub args: Vec<String>,
+    /// Whether the output of the command is an [`Answer`].
+    #[serde(default)]
+    pub answers: bool,
     /// The program.
     pub tool: Tool,
     /// The version of the program that the Workspace asks for.
@@ -177,6 +210,9 @@ pub struct Job {
     pub replace: Vec<String>,
     /// Whether the hub keeps the state.
     pub managed_state: bool,
+    /// The name of the terraform workspace that a managed state belongs to; `default` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terraform_workspace: Option<String>,
     /// The `.terraform.lock.hcl` that an earlier run handed in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_file: Option<String>,
@@ -200,6 +236,9 @@ pub struct Job {
     /// Waits that long for a client before the first output; does not wait when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach_timeout_seconds: Option<u64>,
+    /// How long terraform waits for an answer in a terminal.
+    #[serde(default = "default_answer_timeout")]
+    pub answer_timeout_seconds: u64,
     /// The run is cancelled already.
     #[serde(default)]
     pub cancel: bool,
@@ -209,6 +248,10 @@ pub struct Job {
     /// How many bytes of log the hub has from earlier pods.
     #[serde(default)]
     pub log_offset: u64,
+}
+
+fn default_answer_timeout() -> u64 {
+    Timeouts::DEFAULT_ANSWER.as_secs()
 }
 
 /// Why a [`Job`] cannot be read.
@@ -251,12 +294,36 @@ pub struct JobInput {
     /// The standard input of the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<ByteString>,
+    /// Environment variables of the client: `TF_VAR_*` and `TF_TOKEN_*`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
 }
 
 /// Leaves out the content, so that no log can show a secret by accident.
 impl std::fmt::Debug for JobInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("JobInput").field("files", &self.files.keys()).finish_non_exhaustive()
+    }
+}
+
+/// The output of a reading command as terraform printed it. It is stored in a Secret of the Run if the log differs from
+/// it: the log is public, and sensitive values are masked there.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    pub stdout: ByteString,
+    pub stderr: ByteString,
+}
+
+impl Answer {
+    /// The largest output of both streams together. Its text form fits into [`LARGEST_CONTENT`].
+    pub const LARGEST: u64 = LARGEST_CONTENT / 2;
+}
+
+/// Leaves out the content, so that no log can show a secret by accident.
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").finish_non_exhaustive()
     }
 }
 
@@ -329,9 +396,15 @@ pub struct Progress {
     /// The digest of the module's files, which the hub stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<Digest>,
+    /// The variables with a value that the root module does not declare.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undeclared_variables: Vec<String>,
     /// Whether a client has attached.
     #[serde(default)]
     pub attached: bool,
+    /// Since when terraform waits for an answer in a terminal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompted_at: Option<MicroTime>,
     /// Set in the last report: this pod's work is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
@@ -459,6 +532,7 @@ mod tests {
         let read = |json: &str| Job::read(json.as_bytes());
         assert!(matches!(read(r#"{"protocol": 7, "stage": {"new": true}}"#), Err(JobError::Protocol(7))));
         assert!(matches!(read(r#"{"run": "r"}"#), Err(JobError::Protocol(0))));
-        assert!(matches!(read(r#"{"protocol": 1}"#), Err(JobError::Json(_))));
+        assert!(matches!(read(r#"{"protocol": 1}"#), Err(JobError::Protocol(1))));
+        assert!(matches!(read(&format!("{{\"protocol\": {PROTOCOL}}}")), Err(JobError::Json(_))));
     }
 }

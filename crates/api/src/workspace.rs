@@ -64,6 +64,15 @@ pub struct WorkspaceSpec {
     #[serde(default)]
     #[x_kube(validation = rules::immutable("state cannot change: another keeper would not know what exists"))]
     pub state: StateKind,
+    /// The value of `terraform.workspace` in the module, for managed state. Defaults to the name of the Workspace. Write
+    /// `default` for a state that was made outside of terraform's named workspaces, if the module depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 90))]
+    #[x_kube(validation = rules::form(
+        "^[A-Za-z0-9_][A-Za-z0-9_.-]*$",
+        "write the name of a terraform workspace such as default or prod: letters, digits, _, . and -",
+    ))]
+    pub terraform_workspace: Option<String>,
     /// The number of state versions to keep.
     #[serde(default = "default_state_history")]
     #[schemars(range(min = 1, max = 1000))]
@@ -87,6 +96,14 @@ pub struct WorkspaceSpec {
     pub deletion_policy: WorkspaceDeletionPolicy,
 }
 
+impl WorkspaceSpec {
+    /// The name of the terraform workspace that the managed state of the Workspace `name` belongs to.
+    #[must_use]
+    pub fn terraform_workspace(&self, name: &str) -> String {
+        self.terraform_workspace.clone().unwrap_or_else(|| name.to_owned())
+    }
+}
+
 impl Default for WorkspaceSpec {
     fn default() -> Self {
         Self {
@@ -95,6 +112,7 @@ impl Default for WorkspaceSpec {
             image: None,
             variables: Vec::new(),
             state: StateKind::default(),
+            terraform_workspace: None,
             state_history: default_state_history(),
             privileged_commands: Vec::new(),
             pod: None,
@@ -111,6 +129,7 @@ fn default_state_history() -> u32 {
 /// The tool that runs a module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(transform = crate::values::describe)]
 pub enum Tool {
     /// Terraform.
     #[default]
@@ -133,6 +152,7 @@ impl Tool {
 /// Where the state is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(transform = crate::values::describe)]
 pub enum StateKind {
     /// In Secrets of the namespace, managed by Knoll.
     #[default]
@@ -143,6 +163,7 @@ pub enum StateKind {
 
 /// What happens to the state when the Workspace is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum WorkspaceDeletionPolicy {
     /// The Secrets of the state are kept.
     #[default]
@@ -168,6 +189,12 @@ pub struct WorkspaceStatus {
     /// The Run that holds the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<String>,
+    /// When that Run got the lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_since: Option<MicroTime>,
+    /// The user who asked for that Run; absent if that user is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_requested_by: Option<String>,
     /// The waiting Runs, next first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queue: Vec<String>,
@@ -189,6 +216,7 @@ pub struct WorkspaceStatus {
 
 /// The phase of a Workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::values::describe)]
 pub enum WorkspacePhase {
     /// Not yet reconciled. Next: `Idle` or `Active`.
     #[default]
@@ -217,4 +245,7 @@ pub struct StateSummary {
     /// The time at which the state was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<MicroTime>,
+    /// The Run that wrote the state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
 }

@@ -147,6 +147,7 @@ fn a_whole_run_status_is_read_and_written_alike() {
         "startFailure": "m",
         "position": 1,
         "bundle": "sha256:1",
+        "undeclaredVariables": ["sizee"],
         "startedAt": "2026-01-02T03:04:05.000006Z",
         "finishedAt": "2026-01-02T03:04:06.000000Z",
     });
@@ -171,5 +172,61 @@ fn the_schemas_have_nothing_that_the_api_server_warns_about() {
         let kind = &crd.spec.names.kind;
         check(&schema(kind, "spec"), kind);
         check(&schema(kind, "status"), kind);
+    }
+}
+
+/// The description of a field, with that of the items of a list.
+fn described(schema: &Value) -> String {
+    let text = |schema: &Value| schema["description"].as_str().unwrap_or_default().to_owned();
+    format!("{} {}", text(schema), text(&schema["items"]))
+}
+
+/// What the fields below a schema do not say: the meaning of a value, or a default. Fields of Kubernetes' own types are
+/// described by Kubernetes.
+fn unsaid(schema: &Value, path: &str, found: &mut Vec<String>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let (path, told) = (format!("{path}.{name}"), described(field));
+        if told.trim().is_empty() && !path.contains(".volumes.") {
+            found.push(format!("{path}: no description"));
+        }
+        let values = field.get("enum").or_else(|| field["items"].get("enum")).and_then(Value::as_array);
+        for value in values.into_iter().flatten().filter_map(Value::as_str) {
+            // The name in backquotes, and a sentence behind it.
+            let meaning = told.split(&format!("`{value}`: ")).nth(1).unwrap_or_default();
+            if meaning.trim().len() < 4 {
+                found.push(format!("{path}: what `{value}` means"));
+            }
+        }
+        let is_scalar = |default: &Value| !default.is_object() && !default.is_array();
+        if field.get("default").is_some_and(is_scalar) && !told.contains("efaults to") {
+            found.push(format!("{path}: its default"));
+        }
+        unsaid(field, &path, found);
+        unsaid(&field["items"], &path, found);
+        unsaid(&field["additionalProperties"], &path, found);
+    }
+}
+
+#[test]
+fn kubectl_explain_tells_every_default_and_the_meaning_of_every_value() {
+    let mut found = Vec::new();
+    for kind in ["Approval", "Atom", "AtomVersion", "Policy", "Run", "Stack", "Workspace"] {
+        for part in ["spec", "status"] {
+            unsaid(&schema(kind, part), &format!("{kind}.{part}"), &mut found);
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
+    let on_failure = schema("Stack", "spec")["properties"]["onFailure"]["description"].clone();
+    let expect = "`Hold`: Nothing, until the Stack changes.";
+    assert!(on_failure.as_str().unwrap().contains(expect), "{on_failure}");
+    assert!(on_failure.as_str().unwrap().ends_with("Defaults to `Hold`."), "{on_failure}");
+}
+
+#[test]
+fn a_timeout_says_what_holds_without_it() {
+    let timeouts = schema("Run", "spec")["properties"]["timeouts"]["properties"].clone();
+    for (name, field) in timeouts.as_object().unwrap() {
+        let told = described(field);
+        assert!(told.contains("if unset") || told.contains("Defaults to"), "{name}: {told}");
     }
 }

@@ -21,15 +21,25 @@ pub fn take_chdir(args: &mut Vec<OsString>) -> Option<PathBuf> {
     Some(folder)
 }
 
+/// Rewrites `help COMMAND` to `COMMAND --help`.
+#[must_use]
+pub fn expand_help(mut args: Vec<OsString>) -> Vec<OsString> {
+    if args.get(1).is_some_and(|arg| arg == "help") {
+        args.remove(1);
+        args.push("--help".into());
+    }
+    args
+}
+
 /// Reorders the arguments of a run command. The arguments of any other command are unchanged.
 #[must_use]
 pub fn reorder(args: Vec<OsString>, cli: &Command) -> Vec<OsString> {
-    let (length, command) = find(&args, cli);
+    let Named { length, command, .. } = find(&args, cli);
     if length >= args.len() && command.is_subcommand_required_set() {
         // Without a command, print the help.
         return args.into_iter().chain([OsString::from("--help")]).collect();
     }
-    if !command.get_arguments().any(|arg| arg.get_id() == REST) {
+    if !is_run(command) {
         return args;
     }
     let (head, tail) = args.split_at(length);
@@ -57,30 +67,44 @@ pub fn reorder(args: Vec<OsString>, cli: &Command) -> Vec<OsString> {
     head.iter().cloned().chain(own).chain(separator).chain(rest).collect()
 }
 
-/// The command that the arguments name, and the number of arguments up to and including it.
-fn find<'a>(args: &[OsString], cli: &'a Command) -> (usize, &'a Command) {
-    let mut command = cli;
-    let mut at = 1;
-    while let Some(arg) = args.get(at) {
+/// The command that a command line names.
+pub struct Named<'a> {
+    /// The number of arguments up to and including it.
+    pub length: usize,
+    pub command: &'a Command,
+    /// Its name below `knoll`, such as `state mv`.
+    pub words: String,
+}
+
+/// Whether a command passes arguments on to terraform.
+pub fn is_run(command: &Command) -> bool {
+    command.get_arguments().any(|arg| arg.get_id() == REST)
+}
+
+/// The command that the arguments name.
+pub fn find<'a>(args: &[OsString], cli: &'a Command) -> Named<'a> {
+    let mut named = Named { length: 1, command: cli, words: String::new() };
+    while let Some(arg) = args.get(named.length) {
         let text = arg.to_string_lossy();
-        match takes_value(command, &text) {
-            Some(true) => at += 2,
-            Some(false) => at += 1,
+        match takes_value(named.command, &text) {
+            Some(true) => named.length += 2,
+            Some(false) => named.length += 1,
             None => {
-                let Some(next) = command.find_subcommand(&*text) else { break };
-                command = next;
-                at += 1;
-                if !command.has_subcommands() {
+                let Some(next) = named.command.find_subcommand(&*text) else { break };
+                named.command = next;
+                named.length += 1;
+                named.words = format!("{} {}", named.words, next.get_name()).trim_start().to_owned();
+                if !next.has_subcommands() {
                     break;
                 }
             }
         }
     }
-    (at, command)
+    named
 }
 
 /// Whether an argument is a flag of the command, and if so whether the next argument is its value.
-fn takes_value(command: &Command, text: &str) -> Option<bool> {
+pub fn takes_value(command: &Command, text: &str) -> Option<bool> {
     let name = text.split('=').next().unwrap_or(text);
     let flag = command.get_arguments().find(|arg| {
         let long = name.strip_prefix("--").is_some_and(|long| arg.get_long() == Some(long));
@@ -104,6 +128,20 @@ mod tests {
         let words = words.split_whitespace().map(OsString::from).collect();
         let arranged = reorder(words, &crate::cli::Cli::command());
         assert_eq!(arranged.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "), expect);
+    }
+
+    #[test]
+    fn help_is_a_command_too() {
+        let rows = [
+            ("knoll help", "knoll --help"),
+            ("knoll help state mv", "knoll state mv --help"),
+            ("knoll plan help", "knoll plan help"),
+        ];
+        for (words, expect) in rows {
+            let words = words.split_whitespace().map(OsString::from).collect();
+            let expect: Vec<OsString> = expect.split_whitespace().map(OsString::from).collect();
+            assert_eq!(expand_help(words), expect);
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "`knoll plan`, `knoll apply` and the other run commands accept terraform's own flags. `knoll up` starts a local cluster."
+    after_help = "`knoll plan`, `knoll apply` and the other run commands accept terraform's own flags. `knoll up` starts a local cluster. `knoll help COMMAND` shows the help of a command."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -109,7 +109,6 @@ pub enum Command {
     /// Print the shell completion script
     Completion(complete::CompletionArgs),
     /// Write the manual pages to a directory
-    #[command(hide = true)]
     Man(man::ManArgs),
     /// Run the controllers and the hub (the process of the operator's Deployment)
     Operator(Box<operator::OperatorArgs>),

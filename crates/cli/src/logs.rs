@@ -8,10 +8,12 @@ use futures::StreamExt;
 use knoll_api::Run;
 use knoll_api::step::StepName;
 use knoll_storage::{LogError, LogRange};
+use kube::ResourceExt;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
 
 use crate::connect::{Connection, Explain};
+use crate::output::plain::Plain;
 use crate::workspace::Session;
 use crate::{runs, style};
 
@@ -27,7 +29,7 @@ pub struct LogsArgs {
     #[arg(long, short, env = "KNOLL_FOLLOW")]
     follow: bool,
     /// The run
-    #[arg(add = crate::complete::runs())]
+    #[arg(add = crate::complete::runs(), value_parser = crate::workspace::plain_name::<knoll_api::Run>)]
     run: String,
 }
 
@@ -46,7 +48,7 @@ pub async fn run(args: LogsArgs, outer: &Connection) -> Result<ExitCode> {
     let Some(range) = range(&run, step) else {
         bail!("{}", missing(&run, &name, step));
     };
-    let log = read(&session, &name, range).await?;
+    let log = read(&session, &run, range).await?;
     if log.is_empty() && step.is_none() {
         let phase = run.status.unwrap_or_default().phase;
         if !phase.is_finished() {
@@ -58,7 +60,6 @@ pub async fn run(args: LogsArgs, outer: &Connection) -> Result<ExitCode> {
 
 /// Prints the stored log as it grows, until the run has finished.
 async fn follow_log(session: &Session, first: Run, name: &str, step: Option<StepName>) -> Result<ExitCode> {
-    let namespace = session.namespace.as_str();
     let mut changes = Box::pin(watch_object(session.api::<Run>(), name).default_backoff());
     let mut run = first;
     // The offset of a step is known once the run has reached it.
@@ -70,14 +71,14 @@ async fn follow_log(session: &Session, first: Run, name: &str, step: Option<Step
             None => run = next(&mut changes, name).await?,
         }
     };
-    let mut pieces = Box::pin(session.storage().logs().follow(namespace, name, from));
+    let mut pieces = Box::pin(session.storage().logs().follow(&run, from)?);
     let mut printed = from;
-    let mut out = std::io::stdout();
+    let mut out = Plain::stdout();
     loop {
         let range = range(&run, step).unwrap_or(LogRange::WHOLE);
         if is_over(&run) || range.to.is_some_and(|to| printed >= to) {
             // The log is complete when the run has finished; that of a step, when a later step has begun.
-            let rest = read(session, name, LogRange { from: printed, to: range.to }).await?;
+            let rest = read(session, &run, LogRange { from: printed, to: range.to }).await?;
             return print(&rest);
         }
         tokio::select! {
@@ -118,10 +119,12 @@ where
     }
 }
 
-async fn read(session: &Session, name: &str, range: LogRange) -> Result<Vec<u8>> {
-    match session.storage().logs().read(&session.namespace, name, range).await {
-        Err(LogError::Api(error)) => Err(error)
-            .explain(&session.cluster, &format!("cannot read the log of run `{name}`, which is stored in ConfigMaps")),
+async fn read(session: &Session, run: &Run, range: LogRange) -> Result<Vec<u8>> {
+    match session.storage().logs().read(run, range).await {
+        Err(LogError::Api(error)) => {
+            let what = format!("cannot read the log of run `{}`, which is stored in ConfigMaps", run.name_any());
+            Err(error).explain(&session.cluster, &what)
+        }
         result => Ok(result?),
     }
 }
@@ -148,7 +151,7 @@ fn is_over(run: &Run) -> bool {
 }
 
 fn print(bytes: &[u8]) -> Result<ExitCode> {
-    let mut out = std::io::stdout();
+    let mut out = Plain::stdout();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),

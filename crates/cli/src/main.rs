@@ -8,6 +8,7 @@ mod complete;
 mod connect;
 mod doctor;
 mod fetches;
+mod flags;
 mod install;
 mod logs;
 mod man;
@@ -21,6 +22,7 @@ mod services;
 mod stack;
 mod state;
 mod style;
+mod typos;
 mod uninstall;
 mod version;
 mod workspace;
@@ -35,6 +37,7 @@ use nix::sys::signal::SigSet;
 
 use cli::{Cli, Command};
 use connect::Connection;
+use run::ChangeArgs;
 
 fn main() -> ExitCode {
     // The parent process may have blocked signals. Children would inherit the mask, so it is cleared first.
@@ -69,6 +72,10 @@ fn parse(args: Vec<OsString>) -> Cli {
     if program.is_some_and(|program| program.starts_with("kubectl-")) {
         command = command.bin_name("kubectl knoll");
     }
+    let args = arguments::expand_help(args);
+    if let Some(error) = typos::error(&args, &command) {
+        error.exit();
+    }
     let args = arguments::reorder(args, &command);
     let matches = command.get_matches_from(args);
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
@@ -89,23 +96,23 @@ fn dispatch(command: Command, outer: &Connection) -> Result<ExitCode> {
 }
 
 async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> {
-    let (words, args, approval) = match command {
-        Command::Init(args) => ("init", args, None),
-        Command::Plan(args) => ("plan", args, None),
-        Command::Apply(args) => ("apply", args.run, args.approval),
-        Command::Destroy(args) => ("destroy", args.run, args.approval),
-        Command::Refresh(args) => ("refresh", args, None),
-        Command::Import(args) => ("import", args, None),
-        Command::Taint(args) => ("taint", args, None),
-        Command::Untaint(args) => ("untaint", args, None),
-        Command::Show(args) => ("show", args, None),
-        Command::Console(args) => ("console", args, None),
-        Command::Validate(args) => ("validate", args, None),
-        Command::Providers(args) => ("providers", args, None),
-        Command::Graph(args) => ("graph", args, None),
-        Command::ForceUnlock(args) => ("force-unlock", args, None),
-        Command::Test(args) => ("test", args, None),
-        Command::Sh(args) => ("sh", args, None),
+    let (words, args): (_, ChangeArgs) = match command {
+        Command::Init(args) => ("init", args.into()),
+        Command::Plan(args) => ("plan", args.into()),
+        Command::Apply(args) => ("apply", args),
+        Command::Destroy(args) => ("destroy", args),
+        Command::Refresh(args) => ("refresh", args.into()),
+        Command::Import(args) => ("import", args.into()),
+        Command::Taint(args) => ("taint", args.into()),
+        Command::Untaint(args) => ("untaint", args.into()),
+        Command::Show(args) => ("show", args.into()),
+        Command::Console(args) => ("console", args.into()),
+        Command::Validate(args) => ("validate", args.into()),
+        Command::Providers(args) => ("providers", args.into()),
+        Command::Graph(args) => ("graph", args.into()),
+        Command::ForceUnlock(args) => ("force-unlock", args.into()),
+        Command::Test(args) => ("test", args.into()),
+        Command::Sh(args) => ("sh", args.into()),
         Command::Output(args) => return outputs::run(args, outer).await,
         Command::State(args) => return state::run(args, outer).await,
         Command::Workspace(args) => return workspace::run(args, outer).await,
@@ -133,7 +140,7 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
         | Command::Man(_)
         | Command::Completion(_) => return Ok(ExitCode::FAILURE),
     };
-    run::run(words, args, approval, outer).await
+    run::run(words, args, outer).await
 }
 
 /// Runs a command to completion. Tasks that are still blocked, such as a read of the terminal, are abandoned.

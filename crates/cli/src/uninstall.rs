@@ -130,8 +130,11 @@ async fn objects(cluster: &Cluster) -> Result<Vec<Objects>> {
 async fn delete_objects(cluster: &Cluster, objects: &[Objects]) -> Result<()> {
     for Objects { resource, list } in objects {
         for object in list {
-            let namespace = object.namespace().unwrap_or_default();
-            let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), &namespace, resource);
+            let client = cluster.client.clone();
+            let api: Api<DynamicObject> = match &object.metadata.namespace {
+                Some(namespace) => Api::namespaced_with(client, namespace, resource),
+                None => Api::all_with(client, resource),
+            };
             gone(cluster, &api, &object.name_any()).await?;
         }
         style::field("deleted", &count(list.len(), &resource.plural));

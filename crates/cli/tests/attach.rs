@@ -25,6 +25,9 @@ fn terraform_asks_and_is_answered() {
     terminal.types("no\n");
     terminal.sees("Destroy cancelled");
     assert_eq!(terminal.ends().code(), Some(1));
+    let run = home.newest_run();
+    assert_eq!(run["status"]["phase"], "Cancelled", "{run:#}");
+    assert_eq!(run["status"]["plan"]["destroy"], 1, "{run:#}");
     assert_eq!(home.ok(&["state", "list"]), "terraform_data.a\n");
 }
 

@@ -16,24 +16,46 @@ use kube::api::DeleteParams;
 use serde_json::json;
 use world::{Place, WAIT, World, a_moment, inline, often, processes, reason, with_module, within};
 
-/// Resource `a` is created at once, `b` takes long.
-const SLOW: &str = r#"
-resource "terraform_data" "a" { input = "kept" }
-resource "terraform_data" "b" {
+/// Resource `a` is created at once; `between` once terraform writes a state; and `b` runs a command.
+fn with_command(between: &str, command: &str) -> String {
+    format!(
+        r#"
+resource "terraform_data" "a" {{ input = "kept" }}
+resource "terraform_data" "between" {{
   depends_on = [terraform_data.a]
-  provisioner "local-exec" { command = "exec sleep 600" }
+  provisioner "local-exec" {{ command = "{between}" }}
+}}
+resource "terraform_data" "b" {{
+  depends_on = [terraform_data.between]
+  provisioner "local-exec" {{ command = "{command}" }}
+}}
+"#
+    )
 }
-"#;
-/// The same with a fast `b`.
-const QUICK: &str = "resource \"terraform_data\" \"a\" { input = \"kept\" }\nresource \"terraform_data\" \"b\" {}\n";
+
+/// A command that takes as long as the tool may keep a state to itself.
+///
+/// Terraform writes the state file after each resource. OpenTofu writes it when a resource is ready 20 seconds or more
+/// after it last did.
+fn until_a_state_is_due() -> &'static str {
+    let version = std::process::Command::new("terraform").arg("version").output();
+    let is_tofu = version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("OpenTofu"));
+    if is_tofu { "sleep 21" } else { "true" }
+}
+
+/// The same without commands that take time.
+fn quick() -> String {
+    with_command("true", "true")
+}
+
 /// The deadline for the next run, on a busy machine.
 const RECOVERED: Duration = Duration::from_secs(60);
 
 /// Starts a run that hangs once `a` is recorded, queues another one, and kills.
 async fn killed(place: &Place, kill: impl AsyncFnOnce(&Pod)) -> RunStatus {
-    place.apply("victim", SLOW).await;
+    place.apply("victim", &with_command(until_a_state_is_due(), "exec sleep 600")).await;
     place.recorded("w", "a").await;
-    place.apply("next", QUICK).await;
+    place.apply("next", &quick()).await;
     kill(&place.pod("victim").await).await;
     place.ended("victim").await
 }
@@ -46,8 +68,8 @@ async fn recovered(place: &Place) {
     assert!(!created.contains(&"terraform_data.a"), "{}: what was recorded is planned again", place.namespace);
     let mut resources = place.resources("w").await;
     resources.sort();
-    assert_eq!(resources, ["terraform_data.a", "terraform_data.b"], "{}", place.namespace);
-    assert_eq!(place.idle("w").await.state.unwrap().resources, 2);
+    assert_eq!(resources, ["terraform_data.a", "terraform_data.b", "terraform_data.between"], "{}", place.namespace);
+    assert_eq!(place.idle("w").await.state.unwrap().resources, 3);
 }
 
 async fn check(world: &World, name: &str, kill: impl AsyncFn(&Place, &Pod), expect: (RunPhase, &str), says: &str) {
@@ -108,6 +130,12 @@ async fn a_process_that_is_killed_fails_its_run_and_nothing_else() {
         let processes = processes(pod);
         // As when the power fails: no process sees the end of another.
         processes.iter().for_each(|process| process.freeze());
+        let frozen = async {
+            while !processes.iter().all(|process| process.is_frozen()) {
+                a_moment().await;
+            }
+        };
+        within("every thread has stopped", frozen).await;
         processes.iter().for_each(|process| process.kill());
     };
     check(&world, "everything", everything, (RunPhase::Failed, "RunnerLost"), "").await;
@@ -166,7 +194,7 @@ output "much" { value = length(join("", local.much)) }
     assert_eq!(reason(&status).0, "OOMKilled", "{:?}", reason(&status));
     assert!(reason(&status).1.contains("pod.resources"), "{:?}", reason(&status));
     place.told("hungry", "OOMKilled").await;
-    place.run("next", with_module(QUICK, json!({"workspace": "little"}))).await;
+    place.run("next", with_module(&quick(), json!({"workspace": "little"}))).await;
     place.succeeded("next").await;
 }
 
@@ -188,10 +216,7 @@ async fn killed_at_any_phase_the_cluster_comes_back_and_every_run_ends_as_it_sho
     for at in [At::Created, At::Starting, At::Init, At::Apply, At::Review, At::Approved, At::Ended] {
         let place = world.place(&format!("at-{}", format!("{at:?}").to_lowercase())).await;
         // Before its end the run waits to be killed. A run that is in review or finished does not wait.
-        let waits = if matches!(at, At::Apply) { WAIT } else { "true" };
-        let module = format!(
-            "resource \"terraform_data\" \"a\" {{ input = \"kept\" }}\nresource \"terraform_data\" \"b\" {{\n  depends_on = [terraform_data.a]\n  provisioner \"local-exec\" {{ command = \"{waits}\" }}\n}}\n"
-        );
+        let module = if matches!(at, At::Apply) { with_command(until_a_state_is_due(), WAIT) } else { quick() };
         let reviewed = matches!(at, At::Review | At::Approved);
         let approval = if reviewed { "Manual" } else { "Auto" };
         let hooks = match at {
@@ -216,7 +241,7 @@ async fn killed_at_any_phase_the_cluster_comes_back_and_every_run_ends_as_it_sho
             }
             At::Ended => drop(place.succeeded("earlier").await),
         }
-        place.apply("next", QUICK).await;
+        place.apply("next", &quick()).await;
         world.kill().await;
         world.revive().await;
         let place = place.at(&world);

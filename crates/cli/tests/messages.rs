@@ -129,6 +129,9 @@ fn what_is_wrong_without_a_cluster_is_said() {
     session.call("runs -o xml");
     session.call("workspace");
     session.call("plan --workspace");
+    session.call("plan --detatch");
+    session.call("state mv -dryrun a.b a.c");
+    session.call("plan -- -destory");
     session.call("runs");
     session.call("plan");
     session.call("doctor");
@@ -386,8 +389,9 @@ fn what_is_wrong_with_a_run_is_said() {
     home.ok(&["apply", "-auto-approve"]);
     session.call("state pull --serial 99");
     session.call("state rollback 99 --yes");
-    session.call("state rollback 2");
-    session.call("state diff 1");
+    let first = serial(&home);
+    session.call(&format!("state rollback {first}"));
+    session.call("state diff 98");
     session.call("apply --approval manual --detach -var word=two");
     let run = home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
     let run = run["metadata"]["name"].as_str().unwrap();
@@ -409,9 +413,9 @@ fn what_is_wrong_with_a_run_is_said() {
         home.kubectl(&["patch", name, "--type=merge", "--patch", r#"{"stringData": {"content": "damaged"}}"#], None);
     }
     session.call("state pull");
-    session.call("state diff 2");
+    session.call(&format!("state diff {first}"));
     session.call("plan");
-    home.ok(&["state", "rollback", "2", "--yes"]);
+    home.ok(&["state", "rollback", &first, "--yes"]);
     home.ok(&["plan", "-detailed-exitcode"]);
     home.write(".terraformignore", "[z-a]\n");
     session.call("plan");
@@ -428,7 +432,7 @@ fn what_happens_meanwhile_is_said() {
     let run = run["metadata"]["name"].as_str().unwrap();
     session.answer(&format!("approve {run}"), "Approve this plan", "n\r");
     home.ok(&["discard", run, "--yes"]);
-    session.answer("state rollback 2", "Roll back the state", "n\r");
+    session.answer(&format!("state rollback {}", serial(&home)), "Roll back the state", "n\r");
     session.answer("workspace delete net", "Delete workspace `net`", "n\r");
 
     let begun = |run: &Value| {
@@ -553,6 +557,13 @@ fn who_may_not_is_told_so() {
     session.check("errors-of-access");
 }
 
+/// The serial of the state, which each tool counts in its own way.
+fn serial(home: &Home) -> String {
+    let state = home.kubectl(&["get", "workspace", "net", "-o", "jsonpath={.status.state.serial}"], None);
+    assert!(!state.is_empty(), "the Workspace has no state");
+    state
+}
+
 #[test]
 fn the_tables() {
     let home = Home::with_workspace();
@@ -573,7 +584,7 @@ fn the_tables() {
     session.call("doctor");
     session.call("doctor -o yaml");
     session.call("state history");
-    session.call("state diff 1 2");
+    session.call("state diff 98 99");
     session.call("stack graph");
     session.call("stack list");
     session.call("stack list -o json");

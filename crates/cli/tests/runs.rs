@@ -36,6 +36,36 @@ fn an_output_is_nothing_but_the_output() {
     assert_eq!(home.ok(&["state", "list"]), "terraform_data.b\n");
 }
 
+/// The output of `plan -json` began with that of `init`, and a sensitive value elsewhere made that of `show -json` invalid.
+#[test]
+fn standard_output_is_terraforms_own_and_answers_are_not_masked() {
+    let home = Home::with_workspace();
+    let sensitive = "output \"s\" {\n  value     = [54321, \"string\"]\n  sensitive = true\n}\n";
+    let public = "output \"port\" { value = 54321 }\nresource \"terraform_data\" \"p\" { input = 54321 }\n";
+    home.write("main.tf", &format!("{sensitive}{public}"));
+    for words in [&["plan", "-json"][..], &["apply", "-json", "-auto-approve"]] {
+        let output = home.call(words);
+        let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert!(output.status.success() && stderr.contains("Initializing"), "{stdout}{stderr}");
+        assert!(!stderr.contains("Successfully configured the backend"), "{stderr}");
+        for line in stdout.lines() {
+            serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        }
+        assert!(stdout.contains("change_summary"), "{stdout}");
+    }
+    let shown: serde_json::Value = serde_json::from_str(&home.ok(&["show", "-json"])).unwrap();
+    assert_eq!(shown["values"]["outputs"]["port"]["value"], 54321);
+    assert_eq!(shown["values"]["outputs"]["s"]["value"], serde_json::json!([54321, "string"]));
+    assert!(home.ok(&["state", "show", "terraform_data.p"]).contains("54321"));
+    let run = home.newest_run();
+    let name = run["metadata"]["name"].as_str().unwrap();
+    assert!(!home.ok(&["logs", name]).contains("54321"), "the log is public");
+    // In a terminal too.
+    let mut terminal = Terminal::run(&home, &["state", "show", "terraform_data.p"], 24, 100);
+    terminal.sees("54321");
+    assert_eq!(terminal.ends().code(), Some(0));
+}
+
 #[test]
 fn what_is_piped_into_a_console_or_a_shell_is_read_over_there() {
     let home = Home::with_workspace();
@@ -180,23 +210,68 @@ fn knoll_is_a_plugin_of_kubectl() {
     assert_eq!(kubectl(&["plan", "-detailed-exitcode"]).1, Some(2));
 }
 
+/// What bash offers for the last of the words.
+fn complete(home: &Home, words: &[&str]) -> String {
+    let mut command = home.command(&["--", "knoll"]);
+    command.args(words).env("KNOLL_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+    command.env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_COMPLETE_SPACE", "false").env("_CLAP_IFS", "\n");
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
 #[test]
 fn shells_complete_commands_and_live_names() {
     let home = Home::with_workspace();
     assert!(home.ok(&["completion", "bash"]).contains("KNOLL_COMPLETE"));
     assert!(home.ok(&["completion", "zsh"]).contains("#compdef knoll"));
     assert!(home.ok(&["completion", "fish"]).contains("complete"));
-    let complete = |words: &[&str]| {
-        let mut command = home.command(&["--", "knoll"]);
-        command.args(words).env("KNOLL_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
-        command.env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_COMPLETE_SPACE", "false").env("_CLAP_IFS", "\n");
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
-    };
-    assert!(complete(&["pl"]).lines().any(|line| line == "plan"));
-    assert_eq!(complete(&["workspace", "select", "n"]), "net");
-    assert_eq!(complete(&["plan", "-w", "n"]), "net");
+    assert!(complete(&home, &["pl"]).lines().any(|line| line == "plan"));
+    assert_eq!(complete(&home, &["workspace", "select", "n"]), "net");
+    assert_eq!(complete(&home, &["plan", "-w", "n"]), "net");
     home.ok(&["plan"]);
-    assert_eq!(complete(&["run", "show", ""]).lines().next(), home.runs().first().map(String::as_str));
+    assert_eq!(complete(&home, &["run", "show", ""]).lines().next(), home.runs().first().map(String::as_str));
+}
+
+#[test]
+fn shells_complete_the_flags_of_terraform_and_the_addresses_of_the_state() {
+    let home = Home::with_workspace();
+    // Without a state there is nothing to offer.
+    assert_eq!(complete(&home, &["taint", "ter"]), "");
+    home.write(
+        "main.tf",
+        "resource \"terraform_data\" \"a\" {\n  for_each = toset([\"x\"])\n}\nresource \"terraform_data\" \"b\" {}\n",
+    );
+    home.ok(&["apply", "-auto-approve"]);
+    assert_eq!(complete(&home, &["plan", "-destr"]), "-destroy");
+    assert_eq!(complete(&home, &["plan", "-no-color", "-targ"]), "-target=\n-target-file=");
+    assert_eq!(complete(&home, &["state", "mv", "-dry"]), "-dry-run");
+    assert_eq!(complete(&home, &["sh", "-destr"]), "");
+    let both = "terraform_data.a\\[\\\"x\\\"\\]\nterraform_data.b";
+    for words in [&["state", "show", "ter"][..], &["state", "rm", "ter"], &["state", "mv", "terraform_data.b", "ter"]] {
+        assert_eq!(complete(&home, words), both, "{words:?}");
+    }
+    assert_eq!(complete(&home, &["untaint", "-w", "net", "terraform_data.b"]), "terraform_data.b");
+    assert_eq!(complete(&home, &["plan", "-target=terraform_data.b"]), "-target=terraform_data.b");
+    // Bash splits words at `=`.
+    assert_eq!(complete(&home, &["apply", "-replace", "=", "terraform_data.b"]), "terraform_data.b");
+    assert_eq!(complete(&home, &["taint", "-w", "other", "ter"]), "");
+}
+
+#[test]
+fn kubectl_completes_its_plugin() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::with_workspace();
+    let bin = home.folder.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_knoll"), bin.join("kubectl-knoll")).unwrap();
+    let program = bin.join("kubectl_complete-knoll");
+    std::fs::write(&program, home.ok(&["completion", "kubectl"])).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // The shell's script for kubectl calls `__complete`.
+    let complete = |words: &[&str]| home.kubectl(&[&["__complete", "knoll"], words].concat(), None);
+    assert_eq!(complete(&["workspace", "select", "n"]), "net\n:4\n");
+    assert!(complete(&["pl"]).starts_with("plan\t"));
+    assert_eq!(complete(&["plan", "-generate"]), "-generate-config-out=\n:6\n");
+    assert_eq!(complete(&["workspace", "select", "none"]).trim_start(), ":4\n");
 }
 
 #[test]
@@ -249,6 +324,52 @@ fn a_watch_prints_what_changes() {
 }
 
 #[test]
+fn a_watch_has_keys_and_shows_decisions_first() {
+    let home = Home::with_workspace();
+    home.ok(&["plan"]);
+    home.ok(&["show"]);
+    home.ok(&["apply", "--approval", "manual", "--detach"]);
+    let name = |run: serde_json::Value| run["metadata"]["name"].as_str().unwrap().to_owned();
+    let review = name(home.until_run("the plan waits", |run| run["status"]["phase"] == "Review"));
+    let runs = home.runs();
+    let find = |command: &str| runs.iter().find(|run| run.starts_with(&format!("net-{command}-"))).unwrap();
+    let (plan, show) = (find("plan"), find("show"));
+    let mut terminal = Terminal::run(&home, &["watch"], 24, 100);
+    // The line of the keys is drawn last.
+    terminal.sees("q quit");
+    let screen = terminal.screen();
+    assert!(!screen.contains(show), "{screen}");
+    assert!(screen.find(&review) < screen.find(plan) && screen.contains(plan), "{screen}");
+    terminal.types("\x1b[B");
+    terminal.sees(&format!("> {review}"));
+    terminal.types("j");
+    terminal.sees(&format!("> {plan}"));
+    terminal.types("k\r");
+    terminal.sees(&format!("knoll approve {review}"));
+    assert!(terminal.screen().contains("Decision:   open"), "{}", terminal.screen());
+    terminal.types("\x1b");
+    terminal.sees(&format!("> {review}"));
+    terminal.types("/plan");
+    terminal.sees("Filter: plan_");
+    assert!(!terminal.screen().contains(&review), "{}", terminal.screen());
+    terminal.types("\r");
+    terminal.sees("Filter: plan");
+    terminal.types("\x1b");
+    terminal.sees(&format!("> {review}"));
+    terminal.types("q");
+    assert_eq!(terminal.ends().code(), Some(0));
+    assert!(terminal.printed.contains("\x1b[?1049l"));
+    assert!(terminal.screen().contains(&review) && terminal.echoes(), "{}", terminal.screen());
+    // A terminated watch restores the terminal too.
+    let mut terminal = Terminal::run(&home, &["watch"], 24, 100);
+    terminal.sees("q quit");
+    assert!(!terminal.echoes());
+    terminal.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(terminal.ends().code(), Some(143));
+    assert!(terminal.echoes() && terminal.printed.contains("\x1b[?1049l"));
+}
+
+#[test]
 fn states_are_kept_compared_brought_back_and_pushed() {
     let home = Home::with_workspace();
     assert!(home.fails(&["state", "pull"]).contains("has no state yet"));
@@ -279,4 +400,26 @@ fn states_are_kept_compared_brought_back_and_pushed() {
     assert_eq!(home.ok(&["output", "-raw", "word"]), "pushed");
     std::fs::write(&file, "[]").unwrap();
     assert!(home.fails(&["state", "push", file.to_str().unwrap()]).contains("is not a terraform state file"));
+}
+
+/// `echo yes | knoll apply` answers terraform as it does without Knoll.
+#[test]
+fn a_piped_answer_is_the_answer_to_terraform() {
+    let home = Home::with_workspace();
+    std::fs::write(home.module().join("piped.tf"), "resource \"terraform_data\" \"piped\" {}\n").unwrap();
+    let answered = |answer: &str| {
+        let mut command = home.command_in(&home.module(), &["apply"]);
+        let piped = std::process::Stdio::piped;
+        let mut child = command.stdin(piped()).stdout(piped()).stderr(piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), answer.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.success(), said)
+    };
+    for (answer, success, expect) in
+        [("no\n", false, "Apply cancelled"), ("", false, "there is no terminal"), ("yes\n", true, "Apply complete!")]
+    {
+        let (succeeded, said) = answered(answer);
+        assert!(succeeded == success && said.contains(expect), "{answer:?}: {said}");
+    }
 }

@@ -156,6 +156,13 @@ fn a_viewer_finds_no_secret() {
     home.create(&json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Run", "metadata": {"name": "hooked"},
         "spec": {"workspace": "net", "operation": "plan", "source": bundle, "variablesFrom": variables, "hooks": hook}}));
     home.until_run("the hook has printed the plan", |run| run["status"]["phase"] == "Succeeded");
+    let reviewed = "the plan is reviewed, and its text is stored";
+    home.create(&json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Run", "metadata": {"name": "reviewed"},
+        "spec": {"workspace": "net", "operation": "apply", "approval": "Manual", "source": applied["spec"]["source"],
+            "variablesFrom": [{"secretRef": {"name": "more"}}]}}));
+    home.until_run(reviewed, |run| run["status"]["phase"] == "Review");
+    assert!(ok(&home, &vic, &["run", "show", "reviewed"]).contains("# terraform_data.a will be updated in-place"));
+    home.ok(&["discard", "reviewed", "--yes"]);
     let failing = "\nresource \"terraform_data\" \"f\" {\n  lifecycle {\n    precondition {\n      condition     = false\n      error_message = \"not ${nonsensitive(var.by_flag)}\"\n    }\n  }\n}\n";
     home.write("main.tf", &format!("{MODULE}{failing}"));
     assert!(!call(&home, &uma, &[&["plan"][..], &flags].concat(), "").status.success());

@@ -39,7 +39,7 @@ PATH=${PATH#*:}
 if test "$1" = init; then
   echo attempt >> ../attempts
   if test "$(wc -l < ../attempts)" -lt 3; then
-    echo "Error: the network is away" >&2
+    echo "Error: dial tcp: network is unreachable" >&2
     exit 1
   fi
 fi
@@ -57,7 +57,7 @@ exec terraform "$@"
     let init = status.steps.iter().find(|step| step.name == StepName::Init).unwrap();
     assert_eq!((init.attempts, init.exit_code), (3, Some(0)), "{init:?}");
     let log = world.call(&["logs", "-n", &place.namespace, "r"]);
-    assert_eq!(String::from_utf8_lossy(&log.stdout).matches("the network is away").count(), 2, "{log:?}");
+    assert_eq!(String::from_utf8_lossy(&log.stdout).matches("network is unreachable").count(), 2, "{log:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,7 +104,7 @@ async fn a_cancelled_run_keeps_what_terraform_made_and_the_next_one_goes_on() {
     let place = world.place("cancel").await;
     let slow = "resource \"terraform_data\" \"a\" {}\nresource \"terraform_data\" \"b\" {\n  depends_on = [terraform_data.a]\n  provisioner \"local-exec\" { command = \"exec sleep 600\" }\n}\n";
     place.apply("r", slow).await;
-    place.recorded("w", "a").await;
+    place.provisioning(&world, "r", "b").await;
     place.apply("next", "resource \"terraform_data\" \"a\" {}").await;
     let said = world.call(&["cancel", "-n", &place.namespace, "r"]);
     assert!(said.status.success(), "{said:?}");
@@ -125,13 +125,7 @@ async fn a_deleted_run_goes_when_its_state_is_in() {
     let module = "resource \"terraform_data\" \"a\" {}\nresource \"terraform_data\" \"b\" {\n  depends_on = [terraform_data.a]\n";
     let slow = format!("{module}  provisioner \"local-exec\" {{ command = \"exec sleep 600\" }}\n}}\n");
     place.apply("r", &slow).await;
-    let log = || String::from_utf8(world.call(&["logs", "-n", &place.namespace, "r"]).stdout).unwrap();
-    let begun = async {
-        while !log().contains("terraform_data.b: Provisioning") {
-            a_moment().await;
-        }
-    };
-    within("`b` is being made", begun).await;
+    place.provisioning(&world, "r", "b").await;
     place.apply("next", &format!("{module}}}\n")).await;
     place.api::<Run>().delete("r", &DeleteParams::default()).await.unwrap();
     // The last state records that `b` has failed.

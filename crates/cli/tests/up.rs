@@ -131,6 +131,27 @@ fn up_status_down() {
     assert_eq!(knoll.call(&["status"]).status.code(), Some(1));
 }
 
+/// Each start with `--port 0` had another address, and every kubeconfig of the one before was void.
+#[test]
+fn a_chosen_port_was_another_one_after_each_start() {
+    let knoll = Knoll::new();
+    let server = |knoll: &Knoll| {
+        let config: Value = serde_json::from_slice(&std::fs::read(knoll.data().join("kubeconfig")).unwrap()).unwrap();
+        config["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned()
+    };
+    knoll.up();
+    let first = server(&knoll);
+    knoll.ok(&["down"]);
+    knoll.up();
+    assert_eq!(server(&knoll), first);
+    knoll.ok(&["down"]);
+    // A port that somebody else has taken meanwhile is not insisted on.
+    let port: u16 = first.rsplit(':').next().unwrap().parse().unwrap();
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    knoll.up();
+    assert_ne!(server(&knoll), first);
+}
+
 #[test]
 fn what_keeps_a_cluster_from_starting_is_said() {
     let knoll = Knoll::new();

@@ -152,7 +152,7 @@ fn refusal(run: &Run, approval: &Approval, reviewers: &Reviewers) -> Option<(&'s
 /// Run, this one among them.
 ///
 /// The status stays as it is while the run may still come to the Approval, so that a cache that is behind never
-/// publishes an effect that is not true.
+/// publishes an effect that is not true. A decision that took effect stays `Effective` when its Run is gone.
 #[must_use]
 pub fn decide(
     approval: &Approval,
@@ -172,6 +172,9 @@ fn effect(
     reviewers: &Reviewers,
     now: Timestamp,
 ) -> Option<ApprovalStatus> {
+    if approval.status.as_ref().is_some_and(|status| status.phase == ApprovalPhase::Effective) {
+        return None;
+    }
     let spec = &approval.spec;
     let status = run.and_then(|run| run.status.as_ref());
     let decided = status.and_then(|status| status.decision.as_ref());
@@ -255,13 +258,14 @@ fn is_refused(approval: &Approval) -> bool {
     reasons.any(|found| [reason::NOT_IN_GROUP, reason::REQUESTER, reason::DUPLICATE].contains(&found))
 }
 
-/// The digest that an Approval of a plan has to name: of the plan's bytes, of the bundle that it was made from, and of
-/// the frozen job with its images. None while one of them is not known.
+/// The digest that an Approval of a plan has to name: of the plan's bytes, of its text that approvers read, of the bundle
+/// that it was made from, and of the frozen job with its images. None while one of them is not known.
 #[must_use]
 pub fn plan_digest(status: &RunStatus) -> Option<String> {
-    let plan = status.plan.as_ref()?.digest.as_deref()?;
+    let plan = status.plan.as_ref()?;
+    let (plan, text) = (plan.digest.as_deref()?, plan.text_digest.as_deref()?);
     let (bundle, job) = (status.bundle.as_deref()?, status.job.as_ref()?);
-    Some(digest_of(["planned", plan, bundle].into_iter().chain(parts_of(job))))
+    Some(digest_of(["planned", plan, text, bundle].into_iter().chain(parts_of(job))))
 }
 
 /// The digest that an Approval has to name of a run without a plan: of its operation, its words, the bundle it runs in,

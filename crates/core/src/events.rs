@@ -11,7 +11,7 @@ use knoll_api::{
 use crate::{conditions, run};
 
 /// An event on an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
     /// Whether the event has the type `Warning`.
     pub warning: bool,
@@ -86,7 +86,8 @@ pub fn of_stack(before: &StackStatus, status: &StackStatus) -> Vec<Event> {
     if before.phase != status.phase
         && let Some(ready) = said(condition::READY)
     {
-        let warning = matches!(status.phase, StackPhase::Held | StackPhase::Failure | StackPhase::Reverted);
+        let failed = matches!(status.phase, StackPhase::Held | StackPhase::Failure | StackPhase::Reverted);
+        let warning = failed || ready.reason == reason::POLICY_VIOLATION;
         events.push(Event { warning, reason: ready.reason.clone(), message: ready.message.clone() });
     }
     let was = conditions::find(&before.conditions, condition::DRIFTED).map(|drifted| &drifted.status);
@@ -95,6 +96,12 @@ pub fn of_stack(before: &StackStatus, status: &StackStatus) -> Vec<Event> {
     {
         let warning = drifted.status == "True";
         events.push(Event { warning, reason: drifted.reason.clone(), message: drifted.message.clone() });
+    }
+    let undeclared = |status: &StackStatus| {
+        conditions::find(&status.conditions, condition::VARIABLES_UNDECLARED).map(|found| found.message.clone())
+    };
+    if let Some(message) = undeclared(status).filter(|message| undeclared(before).as_ref() != Some(message)) {
+        events.push(Event { warning: true, reason: reason::UNDECLARED_VARIABLE.to_owned(), message });
     }
     events
 }
@@ -122,11 +129,12 @@ fn problem(status: &RunStatus) -> Option<(String, Event)> {
     if status.phase.is_finished() {
         return None;
     }
-    let problems = [reason::WORKSPACE_NOT_FOUND, reason::IMAGE_PULL_FAILED, reason::POD_FAILED];
+    let problems = [reason::WORKSPACE_NOT_FOUND, reason::IMAGE_PULL_BACK_OFF, reason::POD_FAILED];
     let ready = conditions::find(&status.conditions, condition::READY);
     let hindered = ready.filter(|ready| problems.contains(&ready.reason.as_str()));
     let told = |condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| Event {
-        warning: true,
+        // A Run and its Workspace are often created together, in any order.
+        warning: condition.reason != reason::WORKSPACE_NOT_FOUND,
         reason: condition.reason.clone(),
         message: condition.message.clone(),
     };
@@ -162,9 +170,9 @@ mod tests {
         let run = Run::new("r", RunSpec::default());
         let of_run = |before: &ReportedState, status: &RunStatus| of_run(&run, before, status);
         let event = of_run(&ReportedState::default(), &waits);
-        assert_eq!(event.map(|event| (event.warning, event.reason)), Some((true, "WorkspaceNotFound".to_owned())));
+        assert_eq!(event.map(|event| (event.warning, event.reason)), Some((false, "WorkspaceNotFound".to_owned())));
         assert_eq!(of_run(&ReportedState::of(&waits), &waits), None);
-        let pulls = |message| status(RunPhase::Starting, condition::READY, reason::IMAGE_PULL_FAILED, message);
+        let pulls = |message| status(RunPhase::Starting, condition::READY, reason::IMAGE_PULL_BACK_OFF, message);
         assert_eq!(of_run(&ReportedState::of(&pulls("a")), &pulls("b")), None);
         let other = |name| status(RunPhase::Review, condition::APPROVED, reason::DIGEST_MISMATCH, name);
         assert_eq!(of_run(&ReportedState::of(&other("a")), &other("a")), None);
@@ -178,6 +186,22 @@ mod tests {
         let event = of_run(&run, &ReportedState::default(), &failed);
         assert_eq!(event.map(|event| (event.warning, event.reason)), Some((true, "OOMKilled".to_owned())));
         assert_eq!(of_run(&run, &ReportedState::of(&failed), &failed), None);
+    }
+
+    #[test]
+    fn a_stack_that_a_policy_refuses_warns() {
+        let waiting = |why: &str| {
+            let mut status = StackStatus { phase: StackPhase::Waiting, ..StackStatus::default() };
+            ConditionWriter::new(&mut status.conditions, None, Timestamp::UNIX_EPOCH).set(
+                condition::READY,
+                false,
+                why,
+                "",
+            );
+            of_stack(&StackStatus { phase: StackPhase::Ready, ..StackStatus::default() }, &status)[0].warning
+        };
+        assert!(waiting(reason::POLICY_VIOLATION));
+        assert!(!waiting(reason::PROGRESSING));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use kube::Resource;
 /// The namespace, name and UID of an object that the API server has stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId {
+    /// Empty if, and only if, the kind is cluster-scoped.
     pub namespace: String,
     pub name: String,
     pub uid: String,
@@ -18,22 +19,28 @@ pub struct ObjectId {
 pub struct Unidentified(&'static str);
 
 impl ObjectId {
-    /// Reads the identity of `object`.
+    /// Reads the identity of `object`, whose kind is namespaced.
     ///
     /// # Errors
     /// When a part of the identity is missing or empty.
     pub fn of<K: Resource>(object: &K) -> Result<Self, Unidentified> {
-        let meta = object.meta();
-        let field = |value: &Option<String>, field| match value {
-            Some(value) if !value.is_empty() => Ok(value.clone()),
-            _ => Err(Unidentified(field)),
-        };
-        Ok(Self {
-            namespace: field(&meta.namespace, "namespace")?,
-            name: field(&meta.name, "name")?,
-            uid: field(&meta.uid, "uid")?,
-        })
+        let namespace = field(object.meta().namespace.as_ref(), "namespace")?;
+        Ok(Self { namespace, ..Self::of_cluster_scoped(object)? })
     }
+
+    /// Reads the identity of `object`, whose kind is cluster-scoped.
+    ///
+    /// # Errors
+    /// When a part of the identity is missing or empty.
+    pub fn of_cluster_scoped<K: Resource>(object: &K) -> Result<Self, Unidentified> {
+        let meta = object.meta();
+        let (name, uid) = (field(meta.name.as_ref(), "name")?, field(meta.uid.as_ref(), "uid")?);
+        Ok(Self { namespace: String::new(), name, uid })
+    }
+}
+
+fn field(value: Option<&String>, field: &'static str) -> Result<String, Unidentified> {
+    value.filter(|value| !value.is_empty()).cloned().ok_or(Unidentified(field))
 }
 
 impl fmt::Display for ObjectId {

@@ -1,4 +1,4 @@
-//! The shape that all machines share: `observe -> decide(&Seen, now) -> status or action -> outcome -> settle`.
+//! The shape that all machines share: `observe -> decide(&facts, now) -> status or action -> outcome -> settle`.
 //!
 //! `decide` and `settle` are pure functions of this crate. The operator's driver calls them, carries out the action in
 //! between, and publishes the status.

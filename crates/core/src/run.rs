@@ -14,6 +14,7 @@
 //! A run whose Workspace is missing stays `Pending` and says so: it goes on as soon as the Workspace is there,
 //! which is what a user expects who applies both in one file. `timeouts.queue` bounds that wait too.
 
+pub mod answer;
 pub mod arguments;
 pub mod frozen;
 pub mod pod;
@@ -46,6 +47,7 @@ use crate::{
     queue::{self, Lane},
     stack::{self, Launched},
 };
+use frozen::FrozenJob;
 use pod_outcome::PodOutcome;
 use review::in_review;
 use status::Cause;
@@ -77,12 +79,22 @@ pub struct RunFacts<'a> {
     pub stack: Option<&'a Stack>,
     /// The demands of the Policies on the Workspace.
     pub policy: &'a Effective,
+    /// The frozen job that the status of a Run without a pod names; `None` when it has none, or when it is not stored as
+    /// it was frozen.
+    pub frozen: Option<&'a FrozenJob>,
 }
 
 impl RunFacts<'_> {
     /// What the Run has to pass; `None` without a Workspace.
     fn demands(&self) -> Option<Demands> {
-        self.workspace.map(|workspace| policy::demands(self.run, workspace, self.stack, self.policy))
+        self.workspace.map(|workspace| policy::demands(self.run, workspace, self.frozen, self.stack, self.policy))
+    }
+
+    /// Why the pods of the Run cannot be made any more: its frozen job is not stored as it was frozen.
+    fn lost_job(&self) -> Option<Cause> {
+        let summary = self.run.status.as_ref()?.job.as_ref().filter(|_| self.frozen.is_none())?;
+        let message = frozen::changed_since_planned(&frozen::job_of(&self.run.name_any(), summary));
+        Some(Cause::new(reason::CHANGED_SINCE_PLANNED, message))
     }
 }
 
@@ -177,6 +189,17 @@ pub fn finalizers(spec: &RunSpec) -> Option<Vec<String>> {
 #[must_use]
 pub fn is_superseded(run: &Run) -> bool {
     run.annotations().contains_key(annotation::SUPERSEDED)
+}
+
+/// Why the pod of a run cannot start: its image, a node or its settings stand in the way, and no runner has reported
+/// from it. `None` for a run that goes on, waits for a person, or has ended.
+#[must_use]
+pub fn start_problem(run: &Run) -> Option<Cause> {
+    let status = run.status.as_ref()?;
+    let has_started = status.reported_at.is_some() || status.phase == RunPhase::Review || status.phase.is_finished();
+    let ready = conditions::find(&status.conditions, condition::READY).filter(|_| !has_started)?;
+    let problems = [reason::IMAGE_PULL_BACK_OFF, reason::UNSCHEDULABLE, reason::POD_FAILED, reason::FOREIGN_POD];
+    problems.contains(&ready.reason.as_str()).then(|| Cause::new(ready.reason.clone(), ready.message.clone()))
 }
 
 /// Decides what follows from what was seen.
@@ -305,7 +328,7 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         return ended(seen, status, RunPhase::Cancelled, &cause, now);
     }
     if is_superseded(run) {
-        let cause = Cause::new(reason::SUPERSEDED, "A newer revision took its place before it started.");
+        let cause = superseded("before it started");
         return ended(seen, status, RunPhase::Discarded, &cause, now);
     }
     if stack::is_launched(run) {
@@ -330,17 +353,26 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         return ended(seen, status, RunPhase::Cancelled, &cause, now);
     }
     let Some(workspace) = seen.workspace else {
-        let (name, namespace) = (&run.spec.workspace, run.namespace().unwrap_or_default());
-        let cause = Cause::new(
-            reason::WORKSPACE_NOT_FOUND,
-            format!(
-                "There is no Workspace `{name}` in namespace `{namespace}`. Create it, and this run goes on; or delete the run."
-            ),
+        let message = format!(
+            "There is no Workspace `{}` in this namespace. Create it, and this run goes on; or delete the run.",
+            run.spec.workspace
         );
+        let cause = Cause::new(reason::WORKSPACE_NOT_FOUND, message);
         status::enter(&mut status, run, RunPhase::Pending, &cause, now);
         return Decision::status(status).at(deadline);
     };
-    let demands = policy::demands(run, workspace, seen.stack, seen.policy);
+    if let Some(cause) = seen.lost_job() {
+        return ended(seen, status, RunPhase::Failed, &cause, now);
+    }
+    if let (false, Some(stack)) = (run.spec.override_stack, stack::changed_by(run, workspace, seen.stack)) {
+        let stack = stack.name_any();
+        let message = format!(
+            "Workspace `{}` belongs to Stack `{stack}`, which has not started this run. To apply the Stack: knoll stack apply {stack}. To change its infrastructure all the same, set overrideStack: true (--override-stack of knoll apply and knoll destroy).",
+            run.spec.workspace
+        );
+        return ended(seen, status, RunPhase::Failed, &Cause::new(reason::BELONGS_TO_STACK, message), now);
+    }
+    let demands = policy::demands(run, workspace, seen.frozen, seen.stack, seen.policy);
     if !demands.violations.is_empty() {
         return refused(seen, status, &demands, now);
     }
@@ -366,7 +398,10 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         Turn::Waits { position, behind } => {
             status.position = Some(position);
             let message = match behind {
-                Some(active) => format!("It waits for run `{active}` in Workspace `{}`.", run.spec.workspace),
+                Some(active) => {
+                    let holder = workspace.status.as_ref().map(crate::workspace::holder).unwrap_or_default();
+                    format!("It waits for run `{active}`{holder} in Workspace `{}`.", run.spec.workspace)
+                }
                 None => format!("It waits for its turn in Workspace `{}`.", run.spec.workspace),
             };
             status::enter(&mut status, run, RunPhase::Queued, &Cause::new(reason::QUEUED, message), now);
@@ -409,6 +444,12 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
     let PodOutcome::Waiting { why } = outcome else {
         return Decision::status(status);
     };
+    if is_superseded(run) {
+        let phase = status.phase;
+        status::enter(&mut status, run, phase, &superseded("before its pod had started"), now);
+        status.stop_requested_at.get_or_insert(MicroTime(now));
+        return delete(pod, status);
+    }
     let deadline = after(pod.creation_timestamp().map(|time| time.0), limit);
     if is_past(deadline, now) {
         let (phase, cause) = (status.phase, not_in_time(run, seen.workspace, why.as_ref()));
@@ -418,7 +459,8 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
     }
     if let Some(cause) = why {
         let phase = status.phase;
-        status::enter(&mut status, run, phase, &cause, now);
+        let message = format!("{} {}", cause.message, way_on(run, limit));
+        status::enter(&mut status, run, phase, &Cause::new(cause.reason, message), now);
     }
     Decision::status(status).at(deadline)
 }
@@ -489,7 +531,24 @@ fn lost(seen: &RunFacts<'_>, status: RunStatus, cause: Cause, now: Timestamp) ->
         let message = format!("It was cancelled. {}", cause.message);
         return ended(seen, status, RunPhase::Cancelled, &Cause::new(reason::CANCELLED, message), now);
     }
+    // Its pod was deleted before a runner had started, so nothing has changed.
+    if is_superseded(seen.run) && status.stop_requested_at.is_some() && status.reported_at.is_none() {
+        return ended(seen, status, RunPhase::Discarded, &superseded("before its pod had started"), now);
+    }
     ended(seen, status, RunPhase::Failed, &cause, now)
+}
+
+/// A newer revision has taken the run's place.
+fn superseded(when: &str) -> Cause {
+    Cause::new(reason::SUPERSEDED, format!("A newer revision took its place {when}."))
+}
+
+/// What a person can do for a run whose pod cannot start.
+fn way_on(run: &Run, limit: Option<Duration>) -> String {
+    let (name, namespace) = (run.name_any(), run.namespace().unwrap_or_default());
+    let limit = limit.map(|limit| format!(" by itself after {} (timeouts.pending)", knoll_api::Duration::from(limit)));
+    let cancel = format!("knoll cancel {name} -n {namespace}");
+    format!("The run ends{}, or with: {cancel}", limit.unwrap_or_default())
 }
 
 fn ended(seen: &RunFacts<'_>, mut status: RunStatus, phase: RunPhase, cause: &Cause, now: Timestamp) -> RunDecision {

@@ -5,7 +5,9 @@ pub mod queue;
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
+    approval::Decision as Choice,
     names::{condition, finalizer, reason},
     run::{Operation, Run, RunPhase, StepName},
     stack::Stack,
@@ -19,6 +21,8 @@ use crate::{
     machine::Decision,
     outputs::{self, HiddenOutputs},
     policy::{self, Effective},
+    run::requested_by,
+    steps,
 };
 use queue::{Lane, QueueEntry, QueueStanding, View};
 
@@ -104,6 +108,14 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
         let hidden = seen.head.map(|head| head.hidden.clone()).unwrap_or_default();
         outputs::tell(&mut next.conditions, workspace.metadata.generation, &hidden, now);
     }
+    if places.active != next.active || next.active_since.is_none() {
+        next.active_since = places.active.as_ref().map(|_| MicroTime(now));
+    }
+    let active = seen.runs.iter().find(|run| run.metadata.name.is_some() && run.metadata.name == places.active);
+    // A Run that is gone and still holds the lock keeps its user.
+    if active.is_some() || places.active.is_none() {
+        next.active_requested_by = active.and_then(|run| requested_by(run)).map(str::to_owned);
+    }
     next.active = places.active;
     next.queue = places.queue;
     next.observed_generation = workspace.metadata.generation;
@@ -121,7 +133,10 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
         return next;
     }
     let (why, message) = match &next.active {
-        Some(active) => (reason::ACTIVATED, format!("Run `{active}` holds the lock; {} wait.", next.queue.len())),
+        Some(active) => {
+            let (holder, waiting) = (holder(&next), next.queue.len());
+            (reason::ACTIVATED, format!("Run `{active}` holds the lock{holder}; {waiting} waiting."))
+        }
         None => (reason::IDLE, "No run holds the lock.".to_owned()),
     };
     next.policy = seen.policy.settings(workspace, seen.stack);
@@ -139,11 +154,26 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
     next
 }
 
+/// Who asked for the Run that holds the lock and since when it does, in parentheses; empty if neither is known.
+#[must_use]
+pub fn holder(status: &WorkspaceStatus) -> String {
+    let by = status.active_requested_by.as_ref().map(|by| format!("started by {by}"));
+    let since = status.active_since.as_ref().map(|since| {
+        let second = Timestamp::from_second(since.0.as_second()).unwrap_or(since.0);
+        format!("since {second}")
+    });
+    match by.into_iter().chain(since).collect::<Vec<_>>().join(", ") {
+        known if known.is_empty() => known,
+        known => format!(" ({known})"),
+    }
+}
+
 /// What a deleted Workspace waits for.
 fn waits_for(seen: &WorkspaceFacts<'_>) -> String {
     const NAMED: usize = 5;
     let mut names: Vec<String> = unfinished(seen).iter().map(|run| run.name_any()).collect();
     names.extend(seen.lingering.iter().cloned());
+    let namespace = seen.workspace.namespace().unwrap_or_default();
     let Some(first) = names.first() else { return "The Workspace is being deleted.".to_owned() };
     let shown = names.iter().take(NAMED).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let more = match names.len().saturating_sub(NAMED) {
@@ -151,7 +181,7 @@ fn waits_for(seen: &WorkspaceFacts<'_>) -> String {
         more => format!(" and {more} more"),
     };
     format!(
-        "The Workspace is deleted when these runs have ended and their state is stored: {shown}{more}. To stop one: knoll cancel {first}"
+        "The Workspace is deleted when these runs have ended and their state is stored: {shown}{more}. To stop one: knoll cancel {first} -n {namespace}"
     )
 }
 
@@ -170,7 +200,10 @@ fn applied_by(seen: &WorkspaceFacts<'_>) -> Option<String> {
     let status = run.status.as_ref().filter(|status| status.phase.is_finished())?;
     let tried = status.steps.iter().any(|step| step.name == StepName::Apply);
     let applied = run.spec.operation == Operation::Apply && (tried || status.phase == RunPhase::Succeeded);
-    status.bundle.clone().filter(|_| applied)
+    // Files that nobody has approved must not become those of later runs, whatever their plan was.
+    let is_approved = status.decision.as_ref().is_some_and(|decision| decision.decision == Choice::Approve);
+    let is_allowed = is_approved || !steps::is_split(&run.spec, status);
+    status.bundle.clone().filter(|_| applied && is_allowed)
 }
 
 fn entry(seen: &WorkspaceFacts<'_>, run: &Run, workspace_is_going: bool) -> QueueEntry {
@@ -195,7 +228,7 @@ fn entry(seen: &WorkspaceFacts<'_>, run: &Run, workspace_is_going: bool) -> Queu
 
 /// Whether the run needs an Approval before it starts.
 fn needs_approval(seen: &WorkspaceFacts<'_>, run: &Run) -> bool {
-    policy::demands(run, seen.workspace, seen.stack, seen.policy).before_start.is_some()
+    policy::demands(run, seen.workspace, None, seen.stack, seen.policy).before_start.is_some()
 }
 
 #[cfg(test)]
@@ -266,6 +299,7 @@ mod tests {
         lingering: &[&str],
     ) -> Decision<WorkspaceStatus, WorkspaceAction> {
         let mut workspace = Workspace::new("w", Default::default());
+        workspace.metadata.namespace = Some("ns".to_owned());
         workspace.metadata.deletion_timestamp = deleted.then_some(Time(Timestamp::UNIX_EPOCH));
         workspace.metadata.finalizers = held.then(|| vec![finalizer::WORKSPACE.to_owned()]);
         let runs: Vec<&Run> = runs.iter().collect();
@@ -310,6 +344,36 @@ mod tests {
     }
 
     #[test]
+    fn the_run_that_holds_the_lock_is_named_with_its_user_and_since_when() {
+        let mut apply = run("a", Operation::Apply, RunPhase::Pending);
+        apply.spec.requested_by = Some("ann".to_owned());
+        let mut workspace = Workspace::new("w", Default::default());
+        let lingering = BTreeSet::new();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut told = |apply: &Run, second| {
+            let (runs, policy) = ([apply], Effective::default());
+            let (head, stack) = (None, None);
+            let seen = WorkspaceFacts {
+                workspace: &workspace,
+                runs: &runs,
+                lingering: &lingering,
+                head,
+                stack,
+                policy: &policy,
+            };
+            let next = status(&seen, at(second));
+            workspace.status = Some(next.clone());
+            let message = crate::conditions::find(&next.conditions, condition::READY).unwrap().message.clone();
+            (next.active_requested_by, message)
+        };
+        let expect = "Run `a` holds the lock (started by ann, since 1970-01-01T00:00:05Z); 0 waiting.".to_owned();
+        assert_eq!(told(&apply, 5), (Some("ann".to_owned()), expect.clone()));
+        assert_eq!(told(&apply, 9), (Some("ann".to_owned()), expect), "since it got the lock");
+        apply.status.as_mut().unwrap().phase = RunPhase::Succeeded;
+        assert_eq!(told(&apply, 10), (None, "No run holds the lock.".to_owned()));
+    }
+
+    #[test]
     fn a_deleted_workspace_says_what_it_waits_for() {
         let runs = [run("a", Operation::Apply, RunPhase::Running), run("b", Operation::Plan, RunPhase::Running)];
         let Next::Status(status) = decided(true, true, &runs, &[]).next else { panic!() };
@@ -318,7 +382,7 @@ mod tests {
         assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", reason::DELETING));
         assert_eq!(
             ready.message,
-            "The Workspace is deleted when these runs have ended and their state is stored: `a`, `b`. To stop one: knoll cancel a"
+            "The Workspace is deleted when these runs have ended and their state is stored: `a`, `b`. To stop one: knoll cancel a -n ns"
         );
     }
 
@@ -330,5 +394,11 @@ mod tests {
         check("apply", json!({"phase": "Failed", "bundle": "sha256:1"}), None);
         check("apply", json!({"phase": "Running", "bundle": "sha256:1"}), None);
         check("destroy", json!({"phase": "Succeeded", "bundle": "sha256:1"}), None);
+        // A reviewed run without changes succeeds without an Approval, and a runner may report any step.
+        let reviewed = |decision: serde_json::Value| json!({"phase": "Succeeded", "bundle": "sha256:1", "approval": "Manual", "steps": tried, "decision": decision});
+        let decision = |decision: &str| json!({"approvals": ["a"], "decision": decision, "by": "ann"});
+        check("apply", reviewed(serde_json::Value::Null), None);
+        check("apply", reviewed(decision("Discard")), None);
+        check("apply", reviewed(decision("Approve")), Some("sha256:1"));
     }
 }

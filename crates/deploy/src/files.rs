@@ -30,8 +30,10 @@ pub(crate) fn contents() -> Vec<(String, Vec<Manifest>)> {
     let others = [
         ("rbac/operator.yaml", roles::for_operator(&settings)),
         ("rbac/people.yaml", roles::for_people().iter().map(Manifest::of).collect()),
-        ("policy/records.yaml", policy::manifests(&settings.operator_user())),
+        ("policy/allowed.yaml", policy::restrictions(&settings.operator_user())),
+        ("policy/records.yaml", policy::records(&settings.operator_user())),
         ("policy/tokens.yaml", policy::for_cluster()),
+        ("policy/contents.yaml", policy::contents_on_cluster(&settings.operator_user())),
         ("operator/namespace.yaml", vec![operator::namespace(&settings)]),
         ("operator/service-account.yaml", vec![operator::account(&settings)]),
         ("operator/service.yaml", vec![operator::service(&settings)]),

@@ -65,16 +65,23 @@ pub fn kinds() -> Vec<Manifest> {
     labelled.map(|crd| Manifest::of(&crd)).collect()
 }
 
-/// The user roles and the admission policies. `operator` is the username of the operator.
+/// The user roles and the admission policies of every cluster. `operator` is the username of the operator.
 #[must_use]
 pub fn rules(operator: &str) -> Vec<Manifest> {
     roles::for_people().iter().map(Manifest::of).chain(policy::manifests(operator)).collect()
 }
 
-/// As [`rules`], with those that the embedded cluster has no need of.
+/// As [`rules`], with those of the embedded cluster.
+#[must_use]
+pub fn embedded_rules(operator: &str) -> Vec<Manifest> {
+    rules(operator).into_iter().chain(policy::contents_on_embedded(operator)).collect()
+}
+
+/// As [`rules`], with those that need more than the embedded cluster has.
 #[must_use]
 pub fn cluster_rules(settings: &Settings) -> Vec<Manifest> {
-    rules(&settings.operator_user()).into_iter().chain(policy::for_cluster()).collect()
+    let operator = settings.operator_user();
+    rules(&operator).into_iter().chain(policy::for_cluster()).chain(policy::contents_on_cluster(&operator)).collect()
 }
 
 /// The operator and its permissions, in an order in which they can be applied.

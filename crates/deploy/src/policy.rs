@@ -4,26 +4,55 @@
 //! for administrators too; `spec.groups` of an Approval are groups of that user. Only the operator names somebody else,
 //! and only on the Runs of a Stack. The annotation `knoll.dev/requested-by` of a Stack is the user who last changed its
 //! spec, and `knoll.dev/cancelled-by` of a Run the user who last set `knoll.dev/cancel`: a write that would make one of
-//! them false is refused.
+//! them false is refused. What `spec.allow` of a Policy does not allow is refused as far as admission can know
+//! ([`allowed`]).
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-    ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation, Variable,
+    MatchCondition, MatchResources, NamedRuleWithOperations, ParamKind, ParamRef, ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation,
+    Variable,
 };
-use knoll_api::names::{GROUP, annotation, finalizer, label};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use knoll_api::names::{GROUP, OWN_SECRETS, annotation, finalizer, label};
+use kube::Resource;
 
 use crate::{Manifest, operator::metadata};
+
+mod allowed;
 
 /// The policies of Knoll's kinds, each with the binding that enables it for the whole cluster. `operator` is the
 /// username of the operator.
 pub fn manifests(operator: &str) -> Vec<Manifest> {
+    records(operator).into_iter().chain(restrictions(operator)).collect()
+}
+
+/// The policies that bind a record to the user who writes it.
+pub fn records(operator: &str) -> Vec<Manifest> {
     [approvals(), runs(operator), stacks()].iter().flat_map(Policy::manifests).collect()
+}
+
+/// The policies that refuse what a Policy does not allow.
+pub fn restrictions(operator: &str) -> Vec<Manifest> {
+    allowed::policies(operator).iter().flat_map(Policy::manifests).collect()
 }
 
 /// The policies that need a cluster whose API server has an authorizer for CEL and a controller of tokens. The embedded
 /// one has neither.
 pub fn for_cluster() -> Vec<Manifest> {
     tokens().manifests().into()
+}
+
+/// The policy on the Secrets of the operator, for a cluster whose API server has an authorizer for CEL: who may change the
+/// Secrets of a namespace may create these too, as a restore from a backup does.
+pub fn contents_on_cluster(operator: &str) -> Vec<Manifest> {
+    let may_change = "authorizer.group('').resource('secrets').namespace(request.namespace).check('update').allowed()";
+    contents(operator, may_change).manifests().into()
+}
+
+/// As [`contents_on_cluster`], for the embedded cluster, whose administrators are one group.
+pub fn contents_on_embedded(operator: &str) -> Vec<Manifest> {
+    let is_administrator = "(has(request.userInfo.groups) && 'system:masters' in request.userInfo.groups)";
+    contents(operator, is_administrator).manifests().into()
 }
 
 /// The creator of an Approval is the user that it names, and is in the groups that it names.
@@ -44,8 +73,10 @@ fn approvals() -> Policy {
         group: GROUP,
         resource: "approvals",
         operations: &["CREATE"],
+        conditions: Vec::new(),
         variables: Vec::new(),
         validations: vec![honest, member],
+        per_policy: false,
     }
 }
 
@@ -108,6 +139,7 @@ fn runs(operator: &str) -> Policy {
         group: GROUP,
         resource: "runs",
         operations: &["CREATE", "UPDATE"],
+        conditions: Vec::new(),
         variables: vec![
             variable("operator", &format!("request.userInfo.username == '{operator}'")),
             variable("stack", &stack.0),
@@ -124,6 +156,7 @@ fn runs(operator: &str) -> Policy {
             reserved(label::PURPOSE, &purpose.0, &purpose.1),
             snapshot,
         ],
+        per_policy: false,
     }
 }
 
@@ -143,11 +176,13 @@ fn stacks() -> Policy {
         group: GROUP,
         resource: "stacks",
         operations: &["CREATE", "UPDATE"],
+        conditions: Vec::new(),
         variables: vec![
             variable("by", &by),
             variable("asks", &format!("oldObject == null || object.spec != oldObject.spec || {by} != {old_by}")),
         ],
         validations: vec![honest],
+        per_policy: false,
     }
 }
 
@@ -169,8 +204,39 @@ fn tokens() -> Policy {
         group: "",
         resource: "secrets",
         operations: &["CREATE"],
+        conditions: Vec::new(),
         variables: Vec::new(),
         validations: vec![allowed],
+        per_policy: false,
+    }
+}
+
+/// Only the operator, and users who are `trusted`, create the Secrets in which the operator stores content.
+///
+/// Their names are known beforehand. Without this policy, a user who may create Secrets, as `knoll-user` may, gives a new
+/// Workspace a state of their own, or takes the name of a Secret that the next state needs, which is lost then.
+fn contents(operator: &str, trusted: &str) -> Policy {
+    let prefixes: Vec<String> = OWN_SECRETS.iter().map(|prefix| format!("'{prefix}'")).collect();
+    let text = |field: &str| format!("(has(object.metadata.{field}) ? object.metadata.{field} : '')");
+    let stored = forbidden(
+        &format!(
+            "request.userInfo.username == '{operator}' || ![{}].exists(prefix, {}.startsWith(prefix) || {}.startsWith(prefix)) || {trusted}",
+            prefixes.join(", "),
+            text("name"),
+            text("generateName"),
+        ),
+        &format!("choose another name: only the operator creates Secrets with the names {}*", OWN_SECRETS.join("*, ")),
+        "",
+    );
+    Policy {
+        name: "knoll-contents",
+        group: "",
+        resource: "secrets",
+        operations: &["CREATE"],
+        conditions: Vec::new(),
+        variables: Vec::new(),
+        validations: vec![stored],
+        per_policy: false,
     }
 }
 
@@ -185,8 +251,13 @@ struct Policy {
     group: &'static str,
     resource: &'static str,
     operations: &'static [&'static str],
+    /// Names and expressions. A write for which one of them is false is not looked at.
+    conditions: Vec<(&'static str, String)>,
     variables: Vec<Variable>,
     validations: Vec<Validation>,
+    /// The rules are evaluated once for each Policy of the cluster, as `params`, and decide nothing where they cannot be
+    /// evaluated.
+    per_policy: bool,
 }
 
 impl Policy {
@@ -202,7 +273,13 @@ impl Policy {
         let policy = ValidatingAdmissionPolicy {
             metadata: metadata(self.name, None),
             spec: Some(ValidatingAdmissionPolicySpec {
-                failure_policy: Some("Fail".to_owned()),
+                failure_policy: Some(if self.per_policy { "Ignore" } else { "Fail" }.to_owned()),
+                param_kind: self.per_policy.then(|| ParamKind {
+                    api_version: Some(knoll_api::Policy::api_version(&()).into_owned()),
+                    kind: Some(knoll_api::Policy::kind(&()).into_owned()),
+                }),
+                match_conditions: Some(self.conditions.iter().map(condition).collect())
+                    .filter(|conditions: &Vec<_>| !conditions.is_empty()),
                 match_constraints: Some(MatchResources {
                     resource_rules: Some(vec![matched]),
                     ..MatchResources::default()
@@ -217,12 +294,21 @@ impl Policy {
             metadata: metadata(self.name, None),
             spec: Some(ValidatingAdmissionPolicyBindingSpec {
                 policy_name: Some(self.name.to_owned()),
+                param_ref: self.per_policy.then(|| ParamRef {
+                    selector: Some(LabelSelector::default()),
+                    parameter_not_found_action: Some("Allow".to_owned()),
+                    ..ParamRef::default()
+                }),
                 validation_actions: strings(&["Deny"]),
                 ..ValidatingAdmissionPolicyBindingSpec::default()
             }),
         };
         [Manifest::of(&policy), Manifest::of(&binding)]
     }
+}
+
+fn condition((name, expression): &(&'static str, String)) -> MatchCondition {
+    MatchCondition { name: (*name).to_owned(), expression: expression.clone() }
 }
 
 /// A rule that answers 403, with a fixed message and, unless it is empty, an expression for a better one.

@@ -1,6 +1,8 @@
 //! Policies: what an organisation demands holds for every Run, however it was started.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use knoll_api::approval::{Approval, ApprovalPhase};
 use knoll_api::names::{condition, reason};
@@ -11,6 +13,14 @@ use knoll_e2e::manifests::{MODULE, approval, inline, run, workspace};
 use knoll_e2e::{Namespace, World};
 
 const CREATE: [&str; 3] = ["create", "-f", "-"];
+
+/// Long enough for a busy machine, short enough to notice a hang.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Rules for everything that a Policy restricts.
+const ALLOW: &str = "allow: {images: [registry.example.com/team/*], serviceAccounts: [terraform], pod: {}, hooks: None, \
+    sources: {kinds: [inline, git], hosts: [{host: git.example.com, paths: [/platform]}]}, \
+    tools: [{name: terraform}], privileged: {operations: [destroy]}}";
 
 /// A Policy that holds in one namespace, deleted afterwards.
 struct PolicyOf<'a> {
@@ -94,11 +104,27 @@ async fn a_run_with_approval_auto_does_not_destroy_what_a_stack_wants_reviewed()
 
     let uma = namespace.person("uma", &["knoll-user"]);
     let head = "apiVersion: knoll.dev/v1alpha1\nkind: Run\n";
-    let destroy = format!(
-        "{head}metadata: {{name: wipe}}\nspec: {{workspace: net, operation: destroy, approval: Auto, variables: {{word: one}}}}\n"
-    );
-    let _ = uma.kubectl_with(&destroy, &CREATE).ok();
+    let destroy = |name: &str, fields: &str| {
+        format!(
+            "{head}metadata: {{name: {name}}}\nspec: {{workspace: net, operation: destroy, approval: Auto, variables: {{word: one}}{fields}}}\n"
+        )
+    };
+    let _ = uma.kubectl_with(&destroy("wipe", ", overrideStack: true"), &CREATE).ok();
     namespace.run_in("wipe", RunPhase::Review).await;
+    // Without being asked for, it does not even plan.
+    let _ = uma.kubectl_with(&destroy("stray", ""), &CREATE).ok();
+    let stray = namespace.run_in("stray", RunPhase::Failed).await.status.unwrap();
+    assert_eq!(stray.pod_name, None);
+    let said: Vec<String> =
+        stray.conditions.into_iter().map(|found| format!("{}: {}", found.reason, found.message)).collect();
+    assert!(
+        said.iter().any(|said| said.starts_with("BelongsToStack: Workspace `net` belongs to Stack `net`")),
+        "{said:?}"
+    );
+    let _policy = PolicyOf::apply(&namespace, "stacks", "allow: {stackOverride: false}");
+    let _ = uma.kubectl_with(&destroy("forbidden", ", overrideStack: true"), &CREATE).ok();
+    let message = refused(&namespace, "forbidden").await;
+    assert!(message.contains("spec.allow.stackOverride"), "{message}");
     // A command has no plan, so it needs an Approval before it starts.
     let shell = format!(
         "{head}metadata: {{name: shell}}\nspec: {{workspace: net, operation: command, command: sh, args: [-c, \"true\"]}}\n"
@@ -126,6 +152,44 @@ async fn privileged_operations_are_reviewed_and_hooks_do_not_get_around_privileg
     assert!(message.contains("Workspace `v`") && message.contains("spec.privilegedCommands"), "{message}");
     let found: Workspace = namespace.api().get("v").await.unwrap();
     assert_eq!(found.status.unwrap().state.unwrap().resources, 1);
+}
+
+#[tokio::test]
+async fn nothing_is_applied_by_the_hooks_of_a_run_that_nobody_has_approved() {
+    let namespace = World::get().namespace().await;
+    let uma = namespace.person("uma", &["knoll-user"]);
+    namespace.create(&workspace("w"));
+    let policy = PolicyOf::apply(&namespace, "hooks", "review: {floor: Manual}");
+    known(&namespace, "w", &policy).await;
+    let hook = "  hooks: [{name: a, step: pre-plan, script: \"terraform apply -auto-approve\"}]\n";
+    let _ = uma.kubectl_with(&format!("{}{hook}", run("sly", "w", &inline(MODULE))), &CREATE).ok();
+    let status = namespace.run_in("sly", RunPhase::Failed).await.status.unwrap();
+    assert_eq!(ready(&status.conditions).reason, reason::STATE_NOT_SAVED, "{status:?}");
+    let idle = |found: &Workspace| found.status.as_ref().is_some_and(|status| status.active.is_none());
+    let found = namespace.until::<Workspace>("w", "was idle", idle).await.status.unwrap();
+    assert_eq!((found.state, found.bundle), (None, None));
+}
+
+#[tokio::test]
+async fn a_shell_does_not_get_around_privileged_operations() {
+    let namespace = World::get().namespace().await;
+    let uma = namespace.person("uma", &["knoll-user"]);
+    namespace.create(&workspace("w"));
+    let policy = PolicyOf::apply(&namespace, "operations", "allow: {privileged: {operations: [apply, plan]}}");
+    known(&namespace, "w", &policy).await;
+    let head = "apiVersion: knoll.dev/v1alpha1\nkind: Run\n";
+    for (name, command) in [("shell", "sh, args: [-c, \"terraform apply -auto-approve\"]"), ("words", "plan")] {
+        let spec = format!("{{workspace: w, operation: command, command: {command}, source: {}}}", inline(MODULE));
+        let _ = uma.kubectl_with(&format!("{head}metadata: {{name: {name}}}\nspec: {spec}\n"), &CREATE).ok();
+        assert_eq!(namespace.run_in(name, RunPhase::Review).await.status.unwrap().pod_name, None);
+    }
+    let spec = format!(
+        "{{workspace: w, operation: refresh, source: {}, hooks: [{{name: a, step: pre-init, script: \"true\"}}]}}",
+        inline(MODULE)
+    );
+    let _ = uma.kubectl_with(&format!("{head}metadata: {{name: hooked}}\nspec: {spec}\n"), &CREATE).ok();
+    let message = refused(&namespace, "hooked").await;
+    assert!(message.contains("spec.allow.privileged"), "{message}");
 }
 
 #[tokio::test]
@@ -169,6 +233,38 @@ async fn the_floor_holds_for_every_run_and_a_stricter_policy_for_a_run_that_wait
     let status = namespace.run_in("second", RunPhase::Succeeded).await.status.unwrap();
     assert_eq!(status.decision.unwrap().approvals, ["ann", "bob"]);
     drop((policy, policy_of_two));
+}
+
+/// Issue: at approval a Policy was judged on the Workspace as it was by then, and the frozen job ran.
+#[tokio::test]
+async fn a_policy_judges_what_was_frozen_and_not_the_workspace_at_the_moment_of_the_approval() {
+    let namespace = World::get().namespace().await;
+    let ann = namespace.person("ann", &["knoll-approver"]);
+    for name in ["strong", "weak"] {
+        let _ = namespace.kubectl(&["create", "serviceaccount", name]).ok();
+        namespace.create(&workspace(name).replace("{}", &format!("{{pod: {{serviceAccountName: {name}}}}}")));
+        namespace.create(&format!("{}  approval: Manual\n", run(name, name, &inline(MODULE))));
+    }
+    let (strong, weak) = (digest_of(&namespace, "strong").await, digest_of(&namespace, "weak").await);
+    // The Workspace that was planned with the forbidden account looks harmless now, and the other one does not. A Workspace
+    // that is there before the Policy keeps its account.
+    for (name, now) in [("strong", "weak"), ("weak", "strong")] {
+        let patch = format!("{{\"spec\": {{\"pod\": {{\"serviceAccountName\": \"{now}\"}}}}}}");
+        let _ = namespace.kubectl(&["patch", "workspace", name, "--type=merge", "-p", &patch]).ok();
+    }
+    let policy = PolicyOf::apply(&namespace, "accounts", "allow: {serviceAccounts: [weak]}");
+    for name in ["strong", "weak"] {
+        known(&namespace, name, &policy).await;
+    }
+    for (name, digest) in [("strong", &strong), ("weak", &weak)] {
+        let _ = ann.kubectl_with(&approval(name, name, digest, "Approve", &ann.user), &CREATE).ok();
+    }
+    let status = namespace.run_in("strong", RunPhase::Failed).await.status.unwrap();
+    let ready = ready(&status.conditions);
+    assert_eq!(ready.reason, reason::POLICY_VIOLATION, "{ready:?}");
+    assert!(ready.message.contains("`strong`") && ready.message.contains("spec.allow.serviceAccounts"), "{ready:?}");
+    assert_eq!(status.pod_name.as_deref(), Some("strong"), "no pod was made to apply");
+    namespace.run_in("weak", RunPhase::Succeeded).await;
 }
 
 #[tokio::test]
@@ -234,13 +330,6 @@ async fn who_asked_for_a_change_does_not_approve_it() {
 #[tokio::test]
 async fn what_a_policy_does_not_allow_is_refused_before_a_pod_exists() {
     let namespace = World::get().namespace().await;
-    let policy = PolicyOf::apply(
-        &namespace,
-        "allow",
-        "allow: {images: [registry.example.com/team/*], serviceAccounts: [terraform], pod: {}, hooks: None, \
-         sources: {kinds: [inline, git], hosts: [{host: git.example.com, paths: [/platform]}]}, \
-         tools: [{name: terraform}], privileged: {operations: [destroy]}}",
-    );
     let rows = [
         ("image", "{image: registry.example.com.evil/team/tf}", "spec.allow.images"),
         ("account", "{pod: {serviceAccountName: admin}}", "spec.allow.serviceAccounts"),
@@ -248,8 +337,17 @@ async fn what_a_policy_does_not_allow_is_refused_before_a_pod_exists() {
         ("root", "{pod: {containerSecurityContext: {privileged: true}}}", "spec.allow.pod.privileged"),
         ("tofu", "{tool: tofu}", "spec.allow.tools"),
     ];
-    for (name, spec, field) in rows {
+    // Nothing demands anything yet, so admission accepts them.
+    for (name, spec, _) in rows {
         namespace.create(&workspace(name).replace("{}", spec));
+    }
+    // A Run and a Stack do not tell all labels of their Workspace, so admission leaves them to the operator.
+    let policy = PolicyOf::apply(
+        &namespace,
+        "allow",
+        &format!("workspaceSelector: {{matchExpressions: [{{key: free, operator: DoesNotExist}}]}}, {ALLOW}"),
+    );
+    for (name, _, field) in rows {
         known(&namespace, name, &policy).await;
         namespace.create(&run(name, name, &inline(MODULE)));
         let message = refused(&namespace, name).await;
@@ -295,6 +393,79 @@ async fn what_a_policy_does_not_allow_is_refused_before_a_pod_exists() {
     let _policy = PolicyOf::apply(&namespace, "allow", "allow: {hooks: Stack}");
     let launched = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.last_run.is_some());
     namespace.until::<Stack>("net", "started a run", launched).await;
+}
+
+/// Waits until admission knows a Policy that does not allow this object.
+async fn enforced(namespace: &Namespace, manifest: &str) {
+    let refused = async {
+        while namespace.kubectl_with(manifest, &["apply", "--dry-run=server", "-f", "-"]).code == Some(0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, refused).await.expect("admission never refused it");
+}
+
+#[tokio::test]
+async fn what_one_object_tells_is_refused_at_apply_and_changes_nothing() {
+    let namespace = World::get().namespace().await;
+    let uma = namespace.person("uma", &["knoll-user", "knoll-editor"]);
+    let evil = |name: &str| workspace(name).replace("{}", "{image: evil/terraform}");
+    namespace.create(&evil("old").replace("metadata: {", "metadata: {finalizers: [example.com/wait], "));
+    let policy = PolicyOf::apply(&namespace, "allow", ALLOW);
+    enforced(&namespace, &evil("new")).await;
+    let git = "{git: {url: \"https://git.example.com/platform-evil/net\"}}";
+    let hooks = "  hooks: [{name: a, step: pre-plan, script: \"true\"}]\n";
+    let pod = |pod: &str| workspace("new").replace("{}", &format!("{{pod: {pod}}}"));
+    let rows = [
+        ("workspace", evil("new"), "images", "`evil/terraform`; allowed are `registry.example.com/team/*`"),
+        (
+            "workspace",
+            pod("{apply: {serviceAccountName: admin}}"),
+            "serviceAccounts",
+            "`admin`; allowed are `terraform`",
+        ),
+        ("workspace", pod("{volumes: [{name: v, hostPath: {path: /}}]}"), "pod.hostPath", "`pod.volumes[v].hostPath`"),
+        ("workspace", pod("{containerSecurityContext: {privileged: true}}"), "pod.privileged", "privileged` is set"),
+        ("workspace", workspace("new").replace("{}", "{tool: tofu}"), "tools", "allowed are `terraform`"),
+        ("stack", stack("new", "  workspace: {image: evil/terraform}\n"), "images", "`evil/terraform`"),
+        ("stack", stack("new", hooks), "hooks", "Leave the hooks out"),
+        ("run", run("new", "old", git), "sources.hosts", "is at none of `git.example.com`"),
+        (
+            "run",
+            run("new", "old", "{configMap: {name: c}}"),
+            "sources.kinds",
+            "`configMap`; allowed are `inline`, `git`",
+        ),
+        ("run", format!("{}{hooks}", run("new", "old", &inline(MODULE))), "hooks", "`a`"),
+    ];
+    for (kind, manifest, field, says) in rows {
+        let said = uma.kubectl_with(&manifest, &["apply", "-f", "-"]).refused();
+        let from = format!("Policy `{}` does not allow it (spec.allow.{field})", policy.name);
+        assert!(said.contains(&from) && said.contains(says), "{manifest}\n{said}");
+        let found = namespace.kubectl(&["get", kind, "new", "--ignore-not-found", "-o", "name"]).ok();
+        assert_eq!(found, "", "{manifest}");
+    }
+    let fine = workspace("new").replace("{}", "{image: \"registry.example.com/team/terraform:1\"}");
+    let _ = uma.kubectl_with(&fine, &["apply", "-f", "-"]).ok();
+    let said = uma.kubectl_with(&evil("new"), &["apply", "-f", "-"]).refused();
+    assert!(said.contains("spec.allow.images"), "{said}");
+    let found: Workspace = namespace.api().get("new").await.unwrap();
+    assert_eq!(found.spec.image.as_deref(), Some("registry.example.com/team/terraform:1"));
+
+    // An object from before the Policy still gets its status, is labelled and is deleted.
+    let stalled = |found: &Workspace| {
+        let ready = found.status.as_ref().map(|status| ready(&status.conditions));
+        ready.is_some_and(|ready| ready.reason == reason::POLICY_VIOLATION)
+    };
+    namespace.until::<Workspace>("old", "said that it is not allowed", stalled).await;
+    let _ = uma.kubectl(&["label", "workspace", "old", "a=b"]).ok();
+    let said =
+        uma.kubectl(&["patch", "workspace", "old", "--type=merge", "-p", "{\"spec\":{\"image\":\"evil/other\"}}"]);
+    assert!(said.refused().contains("spec.allow.images"));
+    let _ = uma.kubectl(&["delete", "workspace", "old", "--wait=false"]).ok();
+    let _ =
+        uma.kubectl(&["patch", "workspace", "old", "--type=merge", "-p", "{\"metadata\":{\"finalizers\":null}}"]).ok();
+    let _ = uma.kubectl(&["wait", "--for=delete", "workspace/old", "--timeout=60s"]).ok();
 }
 
 #[tokio::test]

@@ -1,12 +1,16 @@
 //! Reviews: decisions on the exact bytes of a plan, with a verified author.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::approval::Approval;
 use knoll_api::run::{Run, RunPhase};
 use knoll_api::stack::Stack;
 use knoll_api::workspace::Workspace;
 use knoll_e2e::manifests::{MODULE, approval, inline, run, workspace};
 use knoll_e2e::{Namespace, World};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, PostParams};
 
 /// A Run in review, and the digest of its plan.
 async fn waiting(namespace: &Namespace, name: &str) -> String {
@@ -36,6 +40,85 @@ async fn what_was_approved_is_applied() {
     assert!(job.digest != digest && !job.image.is_empty(), "{job:?}");
     assert_eq!(status.decision.unwrap().by, ann.user);
     namespace.until::<Workspace>("w", "had the resource", |workspace| resources(workspace) == 1).await;
+}
+
+/// Gives the ConfigMaps of a Run the content of those of another Run.
+async fn forge(namespace: &Namespace, run: &str, decoy: &str) {
+    let maps = namespace.api::<ConfigMap>();
+    let of = async |run: &str| {
+        let mut all = maps.list(&ListParams::default().labels(&format!("knoll.dev/run={run}"))).await.unwrap().items;
+        all.sort_by_key(|map| map.labels().get("knoll.dev/content").cloned());
+        all
+    };
+    let (own, others) = (of(run).await, of(decoy).await);
+    assert!(!own.is_empty() && own.len() == others.len(), "{own:?} {others:?}");
+    for (own, other) in own.into_iter().zip(others) {
+        maps.delete(&own.name_any(), &DeleteParams::default()).await.unwrap();
+        let metadata = ObjectMeta {
+            name: own.metadata.name,
+            labels: own.metadata.labels,
+            owner_references: own.metadata.owner_references,
+            annotations: other.metadata.annotations,
+            ..ObjectMeta::default()
+        };
+        maps.create(&PostParams::default(), &ConfigMap { metadata, ..other }).await.unwrap();
+    }
+}
+
+/// Issue: the plan that `knoll approve` shows is in ConfigMaps, and whoever may write those could show a harmless one.
+#[tokio::test]
+async fn a_plan_whose_text_was_forged_is_neither_shown_nor_approved() {
+    let namespace = World::get().namespace().await;
+    waiting(&namespace, "change").await;
+    let shown = namespace.knoll(&["run", "show", "change"]).ok();
+    assert!(shown.contains("# terraform_data.a will be created"), "{shown}");
+    namespace.create(&workspace("other"));
+    let harmless = inline("resource \"terraform_data\" \"harmless\" {}\n");
+    let decoy = run("decoy", "other", &harmless).replace("  variables: {word: decoy}\n", "");
+    namespace.create(&format!("{decoy}  approval: Manual\n"));
+    namespace.run_in("decoy", RunPhase::Review).await;
+    forge(&namespace, "change", "decoy").await;
+
+    let shown = namespace.knoll(&["run", "show", "change"]);
+    assert!(!shown.stdout.contains("harmless") && shown.stderr.contains("cannot be shown"), "{shown:?}");
+    let approved = namespace.knoll(&["approve", "change", "--yes"]);
+    assert!(!approved.stdout.contains("harmless"), "{approved:?}");
+    let said = approved.refused();
+    assert!(said.contains("somebody changed it") && said.contains("no decision was recorded"), "{said}");
+    let run: Run = namespace.api().get("change").await.unwrap();
+    assert_eq!(run.status.unwrap().phase, RunPhase::Review);
+
+    let _ = namespace.kubectl(&["delete", "configmaps", "-l", "knoll.dev/run=change"]).ok();
+    let said = namespace.knoll(&["approve", "change", "--yes"]).refused();
+    assert!(said.contains("is missing"), "{said}");
+    let _ = namespace.knoll(&["discard", "change", "--yes"]).ok();
+    namespace.run_in("change", RunPhase::Discarded).await;
+}
+
+/// Issue: a user may create ConfigMaps, and `knoll logs` printed each that had the labels of a log.
+#[tokio::test]
+async fn a_log_that_a_user_wrote_is_not_the_runs() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w"));
+    namespace.create(&run("change", "w", &inline(MODULE)));
+    namespace.run_in("change", RunPhase::Succeeded).await;
+    namespace.create(
+        &run("decoy", "w", &inline("output \"forged\" { value = \"words\" }\n"))
+            .replace("  variables: {word: decoy}\n", ""),
+    );
+    namespace.run_in("decoy", RunPhase::Succeeded).await;
+    let maps = namespace.api::<ConfigMap>();
+    let logs = ListParams::default().labels("knoll.dev/content=log,knoll.dev/run=decoy");
+    let log = maps.list(&logs).await.unwrap().items.remove(0);
+    let mut labels = log.metadata.labels.clone().unwrap();
+    labels.insert("knoll.dev/run".to_owned(), "change".to_owned());
+    let annotations = Some([("knoll.dev/offset".to_owned(), "1000000".to_owned())].into());
+    let metadata = ObjectMeta { name: Some("mine".into()), labels: Some(labels), annotations, ..ObjectMeta::default() };
+    let forged = serde_json::to_string(&ConfigMap { metadata, ..log }).unwrap();
+    let uma = namespace.person("uma", &["knoll-user"]);
+    let _ = uma.kubectl_with(&forged, &["create", "-f", "-"]).ok();
+    let log = namespace.knoll(&["logs", "change"]).ok();
+    assert!(log.contains("terraform_data.a") && !log.contains("forged"), "{log}");
 }
 
 #[tokio::test]

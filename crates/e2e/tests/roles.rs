@@ -45,3 +45,22 @@ async fn each_role_does_its_part_and_no_other() {
     let said = nobody.kubectl(&["get", "runs"]).refused();
     assert!(said.contains("cannot list resource \"runs\""), "{said}");
 }
+
+/// Each of these Secrets would be taken for the operator's own, or stand in the way of it.
+#[tokio::test]
+async fn a_user_creates_no_secret_in_which_the_operator_stores_content() {
+    let namespace = World::get().namespace().await;
+    let user = namespace.person("uma", &["knoll-user"]);
+    for name in ["knoll-state-w", "knoll-state-w-1-0123456789-0", "knoll-plan-one", "knoll-variables-s-01234567"] {
+        let said = user.kubectl(&["create", "secret", "generic", name, "--from-literal=content=x"]).refused();
+        assert!(said.contains("only the operator creates Secrets"), "{name}: {said}");
+    }
+    let generated = "apiVersion: v1\nkind: Secret\nmetadata: {generateName: knoll-state-}\n";
+    let said = user.kubectl_with(generated, &["create", "-f", "-"]).refused();
+    assert!(said.contains("only the operator creates Secrets"), "{said}");
+    for name in ["knoll-input-one", "knoll-upload-one", "other"] {
+        let _ = user.kubectl(&["create", "secret", "generic", name, "--from-literal=content=x"]).ok();
+    }
+    // An administrator restores a state from a backup.
+    let _ = namespace.kubectl(&["create", "secret", "generic", "knoll-state-w", "--type=knoll.dev/state"]).ok();
+}

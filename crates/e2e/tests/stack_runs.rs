@@ -2,12 +2,14 @@
 //! deletion of its Workspace.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::time::Instant;
+
 use k8s_openapi::api::core::v1::Secret;
 use knoll_api::names::{annotation, condition, label, reason};
 use knoll_api::run::RunPhase;
 use knoll_api::stack::{StackPhase, StackStatus};
 use knoll_api::{Run, Stack, Workspace, names};
-use knoll_e2e::{Namespace, World};
+use knoll_e2e::{Namespace, TIMEOUT, World};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
@@ -128,14 +130,17 @@ async fn a_workspace_deleted_in_the_middle_of_an_apply_lost_the_state_of_the_res
 resource "terraform_data" "a" {}
 resource "terraform_data" "b" {
   depends_on = [terraform_data.a]
-  provisioner "local-exec" { command = "sleep 5" }
+  provisioner "local-exec" { command = "sleep 8" }
 }
 "#;
     let apply = json!({"workspace": "w", "operation": "apply", "source": {"inline": {"main.tf": module}}});
     namespace.create(&run("first", &json!({}), &apply));
     let state = names::state_secret("w");
     let resources = |secret: &Secret| secret.annotations().get(annotation::RESOURCES).cloned().unwrap_or_default();
-    let _: Secret = namespace.until(&state, "had the first resource", |secret| resources(secret) == "1").await;
+    let deadline = Instant::now() + TIMEOUT;
+    while !namespace.knoll(&["logs", "first"]).stdout.contains("terraform_data.b: Provisioning") {
+        assert!(Instant::now() < deadline, "`b` is never being made");
+    }
     namespace.create(&run("queued", &json!({}), &apply));
     let said = namespace.knoll(&["workspace", "delete", "w", "--yes"]).ok();
     assert!(said.contains("once run `first` has ended"), "{said}");

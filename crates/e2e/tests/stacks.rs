@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use k8s_openapi::api::core::v1::Secret;
-use knoll_api::names::condition;
+use knoll_api::names::{condition, reason};
 use knoll_api::run::RunPhase;
 use knoll_api::stack::{StackPhase, StackStatus};
 use knoll_api::{Stack, Workspace};
@@ -212,6 +212,64 @@ async fn drift_is_told_and_put_right() {
     };
     namespace.until::<Stack>("net", "was put right", right).await;
     assert_eq!(namespace.knoll(&["state", "list", "-w", "net"]).ok().lines().count(), 2);
+}
+
+/// Every run of somebody's folder could replace or destroy what a Stack made, and the Stack stayed Ready.
+#[tokio::test]
+async fn a_run_from_elsewhere_destroyed_what_a_stack_made() {
+    let namespace = World::get().namespace().await;
+    let text = "resource \"terraform_data\" \"a\" { input = 1 }\nresource \"terraform_data\" \"b\" { input = 1 }\n";
+    apply(&namespace, &stack("net", json!({"source": inline(text)})));
+    settled(&namespace, "net", 1).await;
+    let other = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Run", "metadata": {"name": "other"},
+        "spec": {"workspace": "net", "operation": "apply", "source": inline("output \"x\" { value = 1 }")}});
+    namespace.create(&other.to_string());
+    let ended = namespace.run_in("other", RunPhase::Failed).await.status.unwrap();
+    assert!(ended.conditions.iter().any(|found| found.reason == reason::BELONGS_TO_STACK), "{ended:?}");
+    assert_eq!(namespace.knoll(&["state", "list", "-w", "net"]).ok().lines().count(), 2);
+
+    // A command on the state is allowed, and the Stack notices it without a drift check.
+    let _ = namespace.knoll(&["state", "rm", "-w", "net", "terraform_data.a"]).ok();
+    let drifted = |stack: &Stack| message(stack, condition::DRIFTED).contains("has changed the state");
+    let noticed: Stack = namespace.until("net", "noticed the change", drifted).await;
+    assert_eq!(of(&noticed).phase, StackPhase::Ready);
+    let _ = namespace.knoll(&["stack", "apply", "net"]).ok();
+    let clean = |stack: &Stack| of(stack).settled >= 2 && message(stack, condition::DRIFTED).is_empty();
+    namespace.until::<Stack>("net", "was applied again", clean).await;
+    assert_eq!(namespace.knoll(&["state", "list", "-w", "net"]).ok().lines().count(), 2);
+}
+
+/// The backend of a module was replaced by an empty state without a word.
+#[tokio::test]
+async fn a_stack_with_a_backend_built_everything_a_second_time() {
+    let namespace = World::get().namespace().await;
+    let text = "terraform {\n  backend \"s3\" {\n  }\n}\nresource \"terraform_data\" \"a\" {}\n";
+    apply(&namespace, &stack("net", json!({"source": inline(text)})));
+    let held = phase(&namespace, "net", StackPhase::Held).await;
+    let said = message(&held, condition::STALLED);
+    assert!(said.contains("declares `backend \"s3\"`") && said.contains("state: external"), "{said}");
+    let _ = namespace.kubectl(&["delete", "stack", "net", "--wait=false"]).ok();
+    gone(&namespace, "net");
+}
+
+/// `terraform.workspace` was `default` in every Workspace.
+#[tokio::test]
+async fn a_module_that_switches_on_its_terraform_workspace_changed() {
+    let namespace = World::get().namespace().await;
+    let text = "resource \"terraform_data\" \"a\" { input = terraform.workspace }\noutput \"in\" { value = terraform_data.a.output }\n";
+    let spec = |approval: &str, workspace: Value| json!({"source": inline(text), "approval": approval, "workspace": workspace});
+    apply(&namespace, &stack("net", spec("Auto", json!({}))));
+    // The plan of one pod is applied in another.
+    apply(&namespace, &stack("old", spec("Manual", json!({"terraformWorkspace": "default"}))));
+    approved(&namespace, "old", 1).await;
+    for (name, expect) in [("net", "net"), ("old", "default")] {
+        settled(&namespace, name, 1).await;
+        assert_eq!(namespace.knoll(&["output", "-w", name, "-raw", "in"]).ok().trim(), expect);
+        let _ = namespace.kubectl(&["delete", "stack", name, "--wait=false"]).ok();
+    }
+    approved(&namespace, "old", 2).await;
+    gone(&namespace, "net");
+    gone(&namespace, "old");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use knoll_api::names::condition;
 use knoll_api::run::{Run, RunPhase};
 use knoll_api::step::StepState;
 use knoll_api::workspace::Workspace;
@@ -43,6 +44,9 @@ async fn the_example_of_the_readme_is_applied() {
     assert!(log.contains("Apply complete!"), "{log}");
     let waited = namespace.kubectl(&["wait", "run", name, "--for=condition=Ready", "--timeout=10s"]);
     let _ = waited.ok();
+    // The Run is created before its Workspace, which is no problem.
+    let warnings = ["get", "events", "--field-selector", "type=Warning,involvedObject.kind=Run", "-o", "name"];
+    assert_eq!(namespace.kubectl(&warnings).ok(), "");
 }
 
 #[tokio::test]
@@ -82,4 +86,31 @@ async fn bad_input_is_refused_where_the_user_looks() {
     assert!(said.contains(r#"Unsupported value: "aply""#), "{said}");
     let none: Option<Run> = namespace.api().get_opt("bad").await.unwrap();
     assert!(none.is_none());
+}
+
+/// Issue: one output that was too large for the status hid all of those after it, and nothing said so.
+#[tokio::test]
+async fn an_output_that_is_too_large_hides_only_itself_and_is_named() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w"));
+    let module = "output \"a_large\" { value = join(\"\", [for n in range(1024) : format(\"%0512d\", n)]) }\n\
+                  output \"word\" { value = \"small\" }\n";
+    namespace.create(&run("large", "w", &inline(module)).replace("  variables: {word: large}\n", ""));
+    namespace.run_in("large", RunPhase::Succeeded).await;
+    let status = namespace.until::<Workspace>("w", "had the small output", has_output("small")).await.status.unwrap();
+    assert_eq!(status.outputs.get("a_large"), None);
+    let hidden = status.conditions.iter().find(|found| found.type_ == condition::OUTPUTS_HIDDEN).unwrap();
+    assert!(hidden.status == "True" && hidden.message.contains("`a_large`"), "{hidden:?}");
+}
+
+/// Issue: these fields were accepted and did nothing.
+#[tokio::test]
+async fn a_field_that_does_nothing_is_refused() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w"));
+    for (field, value) in [("retry", "{setup: 2}"), ("timeouts", "{setup: 1m}")] {
+        let manifest = format!("{}  {field}: {value}\n", run("r", "w", &inline(MODULE)));
+        let said = namespace.kubectl_with(&manifest, &["create", "-f", "-"]).refused();
+        assert!(said.contains(&format!("spec.{field}.setup")), "{said}");
+    }
 }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use knoll_api::source::ArchiveSource;
+use knoll_api::source::{ArchiveSource, shown_address};
 use knoll_bundle::{Bundle, inside, unpack_tar};
 use reqwest::Method;
 use sha2::{Digest, Sha256};
@@ -16,7 +16,6 @@ use sha2::{Digest, Sha256};
 use crate::{
     Credentials, Error, Settings,
     client::{self, Client},
-    credentials::shown,
     git::{blocking, bundle},
     limits::{LARGEST, Limits},
 };
@@ -27,7 +26,7 @@ use crate::{
 /// If the archive cannot be fetched, has another sha256, or contains no module.
 pub async fn archive(source: &ArchiveSource, credentials: &Credentials, settings: &Settings) -> Result<Bundle, Error> {
     let limits = Arc::new(Limits::default());
-    let url = shown(&source.url);
+    let url = shown_address(&source.url);
     let mut file = tempfile::tempfile()?;
     let found = match source.url.strip_prefix("file://") {
         Some(_) if !settings.local => return Err(Error::Local(url)),

@@ -9,6 +9,8 @@ use reqwest::{
     redirect::{Attempt, Policy},
 };
 
+use knoll_api::source::shown_address;
+
 use crate::{
     Addresses, Credentials, Error, Refusal, Settings,
     address::literal,
@@ -152,7 +154,7 @@ fn refusal_in(error: &(dyn error::Error + 'static)) -> Option<Refusal> {
     causes.filter_map(|cause| cause.downcast_ref()).copied().next()
 }
 
-/// The message of an error with those of its causes.
+/// The message of an error with those of its causes. Addresses in it are shown as elsewhere.
 pub(crate) fn causes(error: &dyn error::Error) -> String {
     let mut all = vec![error.to_string()];
     let mut next = error.source();
@@ -163,7 +165,13 @@ pub(crate) fn causes(error: &dyn error::Error) -> String {
         }
         next = cause.source();
     }
-    all.join(": ")
+    let is_end = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | '`' | '"' | '\'' | '<' | '>');
+    let text = all.join(": ");
+    let words = text.split_inclusive(is_end).map(|word| {
+        let (address, end) = word.split_at(word.trim_end_matches(is_end).len());
+        shown_address(address) + end
+    });
+    words.collect()
 }
 
 /// The error for an unsuccessful response. It has the status, and nothing of the body.

@@ -70,35 +70,9 @@ fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
 }
 
-/// A URL without a password, for messages.
-pub(crate) fn shown(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let end = rest.find('/').unwrap_or(rest.len());
-    match rest[..end].rsplit_once('@') {
-        Some((user, host)) => {
-            let user = user.split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}@{host}{}", &rest[end..])
-        }
-        None => url.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_password_is_not_shown() {
-        let rows = [
-            ("https://me:secret@host/x", "https://me@host/x"),
-            ("https://me:se@cret@host", "https://me@host"),
-            ("https://host/a@b:c", "https://host/a@b:c"),
-            ("git@host:a/b", "git@host:a/b"),
-        ];
-        for (url, expect) in rows {
-            assert_eq!(shown(url), expect);
-        }
-    }
 
     #[test]
     fn a_token_comes_before_a_password() {

@@ -116,6 +116,29 @@ async fn loopback_link_local_and_private_addresses_are_not_fetched_from() {
     assert_eq!(server.asked(), Vec::<String>::new());
 }
 
+/// The message is in a condition and in an event, which every viewer reads.
+#[tokio::test]
+async fn no_message_has_a_token_of_the_address() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let none = Credentials::default();
+    let missing = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned();
+    let port = Listener::start("127.0.0.1", missing).port;
+    let open = opened(&["127.0.0.1/32"]);
+    // A port that nobody listens on, a server that has nothing there, and an address that may not be reached.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for (port, settings) in [(closed, &open), (port, &open), (port, &Settings::default())] {
+        for url in [
+            format!("http://127.0.0.1:{port}/a.tgz?token=hunter2-query"),
+            format!("http://hunter2-user@127.0.0.1:{port}/a.tgz"),
+            format!("http://me:hunter2-password@127.0.0.1:{port}/a.tgz"),
+        ] {
+            for error in [git(&url, &none, settings).await, archive(&url, &none, settings).await] {
+                assert!(!error.to_string().contains("hunter2"), "{url}: {error}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_redirect_does_not_lead_to_an_address_that_is_not_open() {
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -11,13 +11,15 @@ use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http::header;
-use knoll_api::wire::LARGEST_CONTENT;
+use knoll_api::wire::{LARGEST_CONTENT, LARGEST_PLAN_TEXT};
 
 use crate::budget::{Budget, Held};
 use crate::error::Error;
 
 /// The largest state or plan.
 pub const CONTENT: u64 = LARGEST_CONTENT;
+/// The largest text of a plan.
+pub const PLAN_TEXT: u64 = LARGEST_PLAN_TEXT;
 /// The largest piece of a log. A runner sends 256 KiB at a time.
 pub const LOG: u64 = 2 << 20;
 /// The largest report. A plan's description is capped by the runner, and a status by the API server at about 1 MiB.
@@ -25,7 +27,7 @@ pub const REPORT: u64 = 2 << 20;
 /// The largest dependency lock file. One of a hundred providers has 150 KiB.
 pub const LOCK: u64 = 256 << 10;
 
-/// All states and plans on their way to the hub: four of the largest, and one of each namespace.
+/// All states, plans and texts of plans on their way to the hub: four of the largest, and one of each namespace.
 const CONTENT_BUDGET: (u64, u64) = (4 * CONTENT, CONTENT);
 /// All other bodies on their way to the hub.
 const CONTROL_BUDGET: (u64, u64) = (32 << 20, 8 << 20);
@@ -57,7 +59,7 @@ impl Budgets {
         if length > largest {
             return Err(Error::TooLarge(largest));
         }
-        let budget = if largest == CONTENT { &self.content } else { &self.control };
+        let budget = if largest >= PLAN_TEXT { &self.content } else { &self.control };
         let held = budget.take(namespace, length).await.ok_or(Error::Crowded)?;
         let time = BODY_TIME + Duration::from_secs(length / SLOWEST);
         let body = tokio::time::timeout(time, collect(request, length)).await.map_err(|_| Error::Slow(time))??;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use knoll_api::run::{Operation, Run};
 use knoll_api::workspace::Workspace;
 use knoll_api::{Digest, DigestError};
+use knoll_core::identity::Subject;
 use knoll_storage::{Bundle, BundleError, Bundles, Origin, SourceError, Sources, UNUSED_FOR, message_of};
-use kube::ResourceExt;
 
 use crate::session::Session;
 
@@ -49,58 +49,58 @@ impl From<BundleError> for Error {
 }
 
 /// The packed files of a run, or nothing for a run that can do without. Files that nobody has kept yet are stored while
-/// the run goes on; [`is_kept`] waits for that. `used` says whether another run has files of a digest, `marked` when they
-/// were stored or marked as used.
+/// the run goes on; [`is_kept`] waits for that. `marked` says when they were stored or marked as used.
 ///
 /// # Errors
 /// When its source is not there or cannot be used.
 pub async fn of(
     bundles: &Bundles,
     session: &Session,
-    run: &Run,
+    run: &Subject<Run>,
     workspace: &Workspace,
     sources: &Sources,
-    used: impl Fn(&Digest) -> bool,
     marked: &Arc<Marked>,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let namespace = run.namespace().unwrap_or_default();
     let pinned = run.status.as_ref().and_then(|status| status.bundle.as_deref());
+    let applied = workspace.status.as_ref().and_then(|status| status.bundle.as_deref());
     let digest = match (pinned, run.spec.module()) {
         // An earlier pod had these files, or a person has approved them.
         (Some(digest), _) => digest.parse()?,
-        (None, Some(source)) => match sources.resolve(&namespace, &source, None).await? {
+        (None, Some(source)) => match sources.resolve(run.namespace(), &source, None).await? {
             Origin::Stored(digest) => digest,
             Origin::Files { bundle, .. } => {
                 let bytes = bundle.bytes.clone();
-                let used = used(&bundle.digest);
-                let (bundles, marked) = (bundles.clone(), marked.clone());
-                *session.storing.lock().await = Some(tokio::spawn(keep(bundles, namespace, bundle, used, marked)));
+                let was_applied = applied == Some(bundle.digest.as_str());
+                let keeping = keep(bundles.clone(), run.namespace().to_owned(), bundle, was_applied, marked.clone());
+                *session.storing.lock().await = Some(tokio::spawn(keeping));
                 return Ok(Some(bytes));
             }
         },
-        (None, None) => match workspace.status.as_ref().and_then(|status| status.bundle.as_deref()) {
+        (None, None) => match applied {
             Some(digest) => digest.parse()?,
             // A command such as `state list` needs no files.
             None if run.spec.operation == Operation::Command => return Ok(None),
             None => return Err(Error::NoSource),
         },
     };
-    Ok(Some(bundles.fetch(&namespace, &digest).await?))
+    Ok(Some(bundles.fetch(run.namespace(), &digest).await?))
 }
 
+/// `was_applied` says that the Workspace was applied with the same files, so that they are most likely stored.
 async fn keep(
     bundles: Bundles,
     namespace: String,
     bundle: Bundle,
-    used: bool,
+    was_applied: bool,
     marked: Arc<Marked>,
 ) -> Result<(), BundleError> {
     let key = (namespace, bundle.digest.clone());
+    let lately = marked.lately(&key);
     // The mark alone could be one of an earlier namespace of that name.
-    if used && marked.lately(&key) {
+    if lately && bundles.is_stored(&key.0, &key.1).await? {
         return Ok(());
     }
-    match used {
+    match was_applied || lately {
         true => bundles.store_again(&key.0, &bundle).await?,
         false => bundles.store(&key.0, &bundle).await?,
     }
@@ -138,11 +138,10 @@ impl Marked {
 pub async fn is_kept(
     bundles: &Bundles,
     session: &Session,
-    run: &Run,
+    run: &Subject<Run>,
     digest: &Digest,
     sources: &Sources,
 ) -> Result<bool, Error> {
-    let namespace = run.namespace().unwrap_or_default();
     if run.status.as_ref().is_some_and(|status| status.bundle.is_some()) {
         return Ok(true);
     }
@@ -161,12 +160,12 @@ pub async fn is_kept(
         return Ok(true);
     }
     // Another replica packed them, or they could not be stored at first.
-    if bundles.is_stored(&namespace, digest).await? {
+    if bundles.is_stored(run.namespace(), digest).await? {
         return Ok(true);
     }
-    match sources.resolve(&namespace, &source, None).await {
+    match sources.resolve(run.namespace(), &source, None).await {
         Ok(Origin::Files { bundle, .. }) if bundle.digest == *digest => {
-            bundles.store(&namespace, &bundle).await?;
+            bundles.store(run.namespace(), &bundle).await?;
             Ok(true)
         }
         Ok(_) => Ok(false),

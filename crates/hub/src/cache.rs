@@ -1,4 +1,4 @@
-//! Watched copies of objects, so that a request of a runner needs no request to the API.
+//! Watched copies of objects, so that a request of a runner needs no request to the API. Objects are looked up by name.
 //!
 //! *Caveat.* A cached object can be older than the last write of this process; a writer keeps the object that the API
 //! server returned.
@@ -71,11 +71,6 @@ where
     /// The object as the watch last delivered it.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.store.get(&ObjectRef::new(name).within(namespace))
-    }
-
-    /// Whether one of the objects is so.
-    pub fn any(&self, is_so: impl Fn(&K) -> bool) -> bool {
-        self.store.find(|object| is_so(object)).is_some()
     }
 
     /// Calls `found` after each change until it returns a value or `limit` has passed.

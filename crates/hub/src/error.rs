@@ -6,7 +6,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use knoll_api::wire::{ErrorBody, LogOffset};
-use knoll_storage::{Error as StorageError, VariablesError, message_of};
+use knoll_storage::{Error as StorageError, VariablesError, is_namespace_terminating, message_of};
 use serde_json::json;
 
 use crate::bundle;
@@ -63,6 +63,8 @@ impl Error {
             Error::Fenced(_) => StatusCode::FORBIDDEN,
             Error::Missing(_) => StatusCode::NOT_FOUND,
             Error::Invalid(_) | Error::Changed(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            // A request that is made again cannot succeed either.
+            Error::Api(error) if is_namespace_terminating(error) => StatusCode::GONE,
             // A runner tries these again.
             Error::NotYet(_) | Error::Api(_) | Error::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -77,7 +79,7 @@ impl Error {
                 | StorageError::Damaged(_)
                 | StorageError::Head(_) => StatusCode::CONFLICT,
                 StorageError::NoState(_) | StorageError::NotKept { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-                StorageError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+                StorageError::Unidentified(_) | StorageError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
             },
             Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -125,6 +127,35 @@ impl From<VariablesError> for Error {
         match error {
             VariablesError::Api(error) => Error::Api(error),
             error => Error::Invalid(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use kube::core::Status;
+
+    use super::*;
+
+    fn answer(code: u16, reason: &str) -> StatusCode {
+        let details = json!({"causes": [{"reason": reason}]});
+        let status: Status = serde_json::from_value(json!({"code": code, "details": details})).unwrap();
+        Error::from(StorageError::Api(kube::Error::Api(Box::new(status)))).status()
+    }
+
+    /// Once, a runner in a namespace that was being deleted sent its log again until its pod was killed.
+    #[test]
+    fn a_failure_of_the_api_is_tried_again_unless_the_namespace_is_being_deleted() {
+        let rows = [
+            (403, "NamespaceTerminating", StatusCode::GONE),
+            (403, "Other", StatusCode::SERVICE_UNAVAILABLE),
+            (500, "NamespaceTerminating", StatusCode::SERVICE_UNAVAILABLE),
+            (429, "", StatusCode::SERVICE_UNAVAILABLE),
+        ];
+        for (code, reason, expect) in rows {
+            assert_eq!(answer(code, reason), expect, "{code} {reason}");
         }
     }
 }

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use knoll_api::names;
 use knoll_api::run::{Run, RunSpec, RunStatus};
+use knoll_api::step::Timeouts;
 use knoll_api::wire::{Job, JobInput, PROTOCOL, Stage, StopTimes};
 use knoll_api::workspace::{StateKind, Workspace};
 use knoll_core::frozen::{JobInputs, changed_since_planned};
-use knoll_core::run::{arguments, must_stop};
+use knoll_core::identity::Subject;
+use knoll_core::run::{answer, arguments, must_stop};
 use knoll_core::steps;
+use knoll_storage::inputs;
 use knoll_storage::{Error as StorageError, FreezeError, Input, Lookup, Owner, States, Storage};
 use kube::ResourceExt;
 
@@ -24,14 +27,13 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(60);
 pub async fn of(
     storage: &Storage,
     states: &States,
-    run: &Run,
+    run: &Subject<Run>,
     workspace: &Workspace,
     writer: Option<&str>,
     log_offset: u64,
     stop: StopTimes,
 ) -> Result<Job, Error> {
-    let namespace = run.namespace().unwrap_or_default();
-    let owner = Owner::from(workspace);
+    let owner = Owner::of(workspace, run);
     let writer = writer.filter(|_| workspace.spec.state == StateKind::Managed);
     let status = run.status.clone().unwrap_or_default();
     let stage = steps::stage(&run.spec, &status);
@@ -39,12 +41,13 @@ pub async fn of(
     let (inputs, input, lock_file) = tokio::join!(
         inputs(storage, run, &status, workspace, stage),
         input(storage, run),
-        states.open(&namespace, &owner, writer),
+        states.open(run.namespace(), &owner, writer),
     );
     let JobInputs {
         tool,
         version,
         managed_state,
+        terraform_workspace,
         variables,
         variable_files,
         sensitive_files,
@@ -61,16 +64,20 @@ pub async fn of(
     let attach_timeout = attach_timeout.map_or(RunSpec::DEFAULT_ATTACH_TIMEOUT, |timeout| timeout.get());
     let backoff = retry.unwrap_or_default().backoff();
     let steps = steps::of_stage(&run.spec, &status, stage);
+    let answer_timeout = steps::timeouts(&run.spec, Some(workspace)).answer;
+    let answer_timeout = answer_timeout.map_or(Timeouts::DEFAULT_ANSWER, |timeout| timeout.get());
+    let answers = answer::answers(&run.spec);
     hooks.retain(|hook| steps.contains(&hook.step));
     Ok(Job {
         protocol: PROTOCOL,
         stage,
-        namespace,
-        run: run.name_any(),
+        namespace: run.namespace().to_owned(),
+        run: run.name().to_owned(),
         workspace: run.spec.workspace.clone(),
         operation,
         command,
         args,
+        answers,
         tool,
         version,
         steps,
@@ -82,6 +89,7 @@ pub async fn of(
         targets,
         replace,
         managed_state,
+        terraform_workspace,
         lock_file: lock_file?,
         plan_digest: (stage == Stage::Apply).then(|| status.plan.as_ref()?.digest.clone()).flatten(),
         hooks,
@@ -91,6 +99,7 @@ pub async fn of(
         stop,
         // A client attaches once, to the first pod.
         attach_timeout_seconds: (attach && stage != Stage::Apply).then_some(attach_timeout.as_secs()),
+        answer_timeout_seconds: answer_timeout.as_secs().max(1),
         cancel: must_stop(run),
         earlier_steps: status.steps,
         log_offset,
@@ -101,26 +110,22 @@ pub async fn of(
 /// there now.
 async fn inputs(
     storage: &Storage,
-    run: &Run,
+    run: &Subject<Run>,
     status: &RunStatus,
     workspace: &Workspace,
     stage: Stage,
 ) -> Result<JobInputs, Error> {
     match &status.job {
         Some(job) => Ok(storage.frozen_jobs().get(run, job).await?.inputs),
-        None if stage == Stage::Whole => {
-            let namespace = run.namespace().unwrap_or_default();
-            Ok(Lookup::new(storage, &namespace).inputs(run, workspace).await?)
-        }
+        None if stage == Stage::Whole => Ok(Lookup::new(storage, run.namespace()).inputs(run, workspace).await?),
         None => Err(Error::Changed(changed_since_planned("The status, which names no frozen job,"))),
     }
 }
 
 /// The input that the Run names. Without it, the run does not start.
-async fn input(storage: &Storage, run: &Run) -> Result<Option<Input>, Error> {
+async fn input(storage: &Storage, run: &Subject<Run>) -> Result<Option<Input>, Error> {
     let Some(reference) = &run.spec.input else { return Ok(None) };
-    let namespace = run.namespace().unwrap_or_default();
-    match storage.inputs().get(&namespace, &run.name_any(), reference).await {
+    match storage.inputs().get(run.namespace(), run.name(), reference).await {
         Ok(Some(input)) => Ok(Some(input)),
         Ok(None) => {
             let missing = "the input of this run was not sent; start the command again".to_owned();
@@ -130,7 +135,7 @@ async fn input(storage: &Storage, run: &Run) -> Result<Option<Input>, Error> {
         // The cause could have a value in it.
         Err(_) => Err(Error::Invalid(format!(
             "the Secret `{}` is not the input that this run was created with; start the command again",
-            names::input_secret(&run.name_any())
+            names::input_secret(run.name())
         ))),
     }
 }
@@ -147,8 +152,9 @@ fn of_input(input: Input, command: &str, args: &mut [String]) -> Result<JobInput
     arguments::reveal(command, args, &input.values).map_err(refused)?;
     let variables = arguments::variables(command, args).into_iter();
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let Input { files, stdin, .. } = input;
-    Ok(JobInput { variables, files, stdin })
+    let Input { files, stdin, mut env, .. } = input;
+    env.retain(|name, _| inputs::is_sent(name));
+    Ok(JobInput { variables, files, stdin, env })
 }
 
 impl From<FreezeError> for Error {

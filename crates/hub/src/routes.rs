@@ -12,12 +12,13 @@ use futures::StreamExt;
 use http::request::Parts;
 use http::{StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use knoll_api::Digest;
 use knoll_api::run::Run;
-use knoll_api::wire::{EndReason, ErrorBody, Exit, Job, Progress, ProgressReply, path};
+use knoll_api::wire::{EndReason, ErrorBody, Exit, Job, Progress, ProgressReply, path, stored};
 use knoll_api::workspace::Workspace;
+use knoll_core::identity::Subject;
 use knoll_core::queue::{Lane, lane};
+use knoll_core::steps::{Stage, stage};
 use knoll_core::stop_times::{POLL, Silence};
 use knoll_core::{
     pod_outcome,
@@ -26,7 +27,7 @@ use knoll_core::{
 use knoll_storage::states::may_force;
 use knoll_storage::{Error as StorageError, Owner, Sources, States, Storage};
 use kube::runtime::watcher::watch_object;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -77,6 +78,8 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route(path::STATE, get(get_state).put(put_state))
         .route(path::LOCK, put(put_lock))
         .route(path::PLAN, get(get_plan).put(put_plan))
+        .route(path::PLAN_TEXT, put(put_plan_text))
+        .route(path::ANSWER, put(put_answer))
         .route(path::LOG, post(post_log))
         .route(path::PROGRESS, put(put_progress))
         .route(path::CANCEL, get(get_cancel))
@@ -91,7 +94,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
 /// A runner that may call.
 struct Runner {
     session: Arc<Session>,
-    run: Arc<Run>,
+    run: Subject<Run>,
 }
 
 impl FromRequestParts<Arc<Shared>> for Runner {
@@ -138,10 +141,6 @@ impl Runner {
     fn writer(&self) -> Option<&str> {
         (lane(&self.run.spec) == Lane::Queue).then_some(self.session.caller.uid.as_str())
     }
-
-    fn run_reference(&self) -> Result<OwnerReference, Error> {
-        self.run.owner_ref(&()).ok_or_else(|| Error::Internal("the Run has no UID".to_owned()))
-    }
 }
 
 async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Json<Job>, Error> {
@@ -168,16 +167,9 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
 
 async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let workspace = runner.workspace(&shared).await?;
-    let namespace = runner.session.caller.namespace.as_str();
-    let used = |digest: &Digest| {
-        shared.runs.any(|run| {
-            run.metadata.namespace.as_deref() == Some(namespace)
-                && run.status.as_ref().is_some_and(|status| status.bundle.as_deref() == Some(digest.as_str()))
-        })
-    };
-    let held = shared.budgets.download(namespace).await?;
+    let held = shared.budgets.download(&runner.session.caller.namespace).await?;
     let (bundles, marked) = (shared.storage.bundles(), &shared.marked);
-    let bundle = bundle::of(&bundles, &runner.session, &runner.run, &workspace, &shared.sources, used, marked).await?;
+    let bundle = bundle::of(&bundles, &runner.session, &runner.run, &workspace, &shared.sources, marked).await?;
     Ok(match bundle {
         Some(bundle) => holding(([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(), held),
         None => StatusCode::NO_CONTENT.into_response(),
@@ -198,7 +190,13 @@ async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, request: R
             "a run with `operation: {operation}` that does not wait in the queue cannot change the state"
         )));
     };
-    let owner = Owner::from(&*runner.workspace(&shared).await?);
+    if stage(&runner.run.spec, &runner.run.status.clone().unwrap_or_default()) == Stage::Plan {
+        return Err(Error::Fenced(
+            "the pod that plans cannot change the state, which only the pod that applies the plan may do; a hook or a module has written it"
+                .to_owned(),
+        ));
+    }
+    let owner = Owner::of(&*runner.workspace(&shared).await?, &runner.run);
     let Session { caller, run, .. } = &*runner.session;
     let (content, _held) = shared.budgets.read(&caller.namespace, request, body::CONTENT).await?;
     let force = may_force(&runner.run.spec);
@@ -219,7 +217,7 @@ async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, request: Re
     if std::str::from_utf8(&content).is_err() {
         return Err(Error::Invalid("a dependency lock file is text".to_owned()));
     }
-    let owner = Owner::from(&*runner.workspace(&shared).await?);
+    let owner = Owner::of(&*runner.workspace(&shared).await?, &runner.run);
     shared.states.put_lock(&runner.session.caller.namespace, &owner, &content).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -230,10 +228,28 @@ async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, request: Re
     Ok(StatusCode::NO_CONTENT)
 }
 
+async fn put_plan_text(
+    State(shared): State<Arc<Shared>>,
+    runner: Runner,
+    request: Request,
+) -> Result<StatusCode, Error> {
+    let (text, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::PLAN_TEXT).await?;
+    shared.storage.plan_texts().put(&runner.run, &text).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 async fn get_plan(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let Session { caller, run, .. } = &*runner.session;
     let held = shared.budgets.download(&caller.namespace).await?;
     Ok(content_or_nothing(shared.storage.plans().get(&caller.namespace, run).await?, held))
+}
+
+async fn put_answer(State(shared): State<Arc<Shared>>, runner: Runner, request: Request) -> Result<StatusCode, Error> {
+    let (content, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::CONTENT).await?;
+    // The parser's own message could contain a value.
+    let answer = serde_json::from_slice(&content).map_err(|_| Error::Invalid("this is not an answer".to_owned()))?;
+    shared.storage.answers().put(&runner.run, &answer).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 #[derive(Deserialize)]
@@ -258,8 +274,15 @@ async fn get_history(
 /// The state that was handed in for the run; the client does so right after it has created the Run.
 async fn get_upload(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let Session { caller, run, .. } = &*runner.session;
+    let named = runner.run.spec.args.iter().find_map(|arg| arg.strip_prefix(stored::UPLOAD)?.parse::<Digest>().ok());
+    let unnamed = || Error::Invalid("the run does not name the digest of the state that it pushes".to_owned());
+    let digest = named.ok_or_else(unnamed)?;
     let held = shared.budgets.download(&caller.namespace).await?;
-    if let Some(content) = shared.storage.uploads().get(&caller.namespace, run).await? {
+    let found = shared.storage.uploads().get(&caller.namespace, run, &digest).await.map_err(|error| match error {
+        StorageError::Api(error) => Error::Api(error),
+        error => Error::Invalid(format!("the state that was handed in is not the one that the run names: {error}")),
+    })?;
+    if let Some(content) = found {
         return Ok(holding(content.into_response(), held));
     }
     let missing = "no state was handed in for this run; push it again with `knoll state push`".to_owned();
@@ -305,9 +328,8 @@ async fn post_log(
     Query(Offset { offset }): Query<Offset>,
     request: Request,
 ) -> Result<StatusCode, Error> {
-    let owner = runner.run_reference()?;
     let (piece, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::LOG).await?;
-    runner.session.log.append(&owner, offset, &piece).await?;
+    runner.session.log.append(offset, &piece).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

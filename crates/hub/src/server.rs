@@ -9,7 +9,7 @@ use axum::{Extension, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use knoll_core::stop_times::Silence;
-use knoll_storage::{FetchSettings, Storage, sweep_until};
+use knoll_storage::{FetchSettings, Storage};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -114,7 +114,6 @@ impl Hub {
             observer,
             shutdown: shutdown.clone(),
         });
-        tokio::spawn(sweep_until(storage, shutdown.clone()));
         let (answers, ready) = watch::channel(false);
         let done = tokio::spawn(serve(listener, TlsAcceptor::from(config), shared, answers, shutdown));
         Ok(Running { addr, ca_pem: tls.ca_pem().to_owned(), ready, done })

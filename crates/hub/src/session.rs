@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use knoll_api::run::{Run, RunPhase};
+use knoll_core::identity::Subject;
 use knoll_storage::{BundleError, Claim, LogWriter, Storage};
 use kube::{Api, ResourceExt};
 use tokio::task::JoinHandle;
@@ -60,13 +61,10 @@ impl Sessions {
     ///
     /// # Errors
     /// When the pod is not, or no longer, the one of a Run.
-    pub async fn of(&self, caller: Caller) -> Result<(Arc<Session>, Arc<Run>), Error> {
+    pub async fn of(&self, caller: Caller) -> Result<(Arc<Session>, Subject<Run>), Error> {
         let (session, run) = self.last_of(caller).await?;
         if has_ended_for_its_pod(&run) {
-            return Err(Error::Fenced(format!(
-                "the run `{}` has ended, so its pod can change nothing",
-                run.name_any()
-            )));
+            return Err(Error::Fenced(format!("the run `{}` has ended, so its pod can change nothing", run.name())));
         }
         Ok((session, run))
     }
@@ -75,7 +73,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the pod is not the last one of a Run.
-    pub async fn last_of(&self, caller: Caller) -> Result<(Arc<Session>, Arc<Run>), Error> {
+    pub async fn last_of(&self, caller: Caller) -> Result<(Arc<Session>, Subject<Run>), Error> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&caller.uid).cloned();
         let run = match self.find(&caller) {
             Some(run) => run,
@@ -86,6 +84,7 @@ impl Sessions {
                 found.ok_or_else(|| self.refusal(&caller))?
             }
         };
+        let run = Subject::new(run).map_err(|error| Error::Internal(error.to_string()))?;
         let session = known.unwrap_or_else(|| self.begin(caller, &run));
         Ok((session, run))
     }
@@ -123,7 +122,7 @@ impl Sessions {
         Ok(run)
     }
 
-    fn begin(&self, caller: Caller, run: &Run) -> Arc<Session> {
+    fn begin(&self, caller: Caller, run: &Subject<Run>) -> Arc<Session> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Pods that never made a last report are forgotten when their run is over.
         known.retain(|uid, session| {
@@ -136,7 +135,7 @@ impl Sessions {
             workspace: run.spec.workspace.clone(),
             reports: tokio::sync::Mutex::default(),
             storing: tokio::sync::Mutex::default(),
-            log: self.storage.logs().writer(&caller.namespace, &run.name_any(), &run.spec.workspace),
+            log: self.storage.logs().writer(&run.id, &run.spec.workspace),
             confirmed: Mutex::default(),
             caller,
         };
@@ -216,9 +215,9 @@ mod tests {
         stopped.cancel();
         let sessions = Sessions::new(Storage::new(client.clone()), Arc::new(Cache::start(&client, None, &stopped)));
         let caller = Caller { namespace: "default".into(), pod: "r".into(), uid: "uid".into() };
-        let session = sessions.begin(caller, &run);
+        let session = sessions.begin(caller, &Subject::new(Arc::new(run)).unwrap());
         let store = Storage::new(client.clone()).states();
-        let owner = Owner { workspace: "w".to_owned(), reference: None, keep: 1 };
+        let owner = Owner { workspace: "w".to_owned(), reference: None, keep: 1, is_held: false };
         let claim = store.claim("default", &owner, "uid").await.unwrap();
         sessions.writer(&session, &claim).await.unwrap();
 

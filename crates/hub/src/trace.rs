@@ -33,12 +33,13 @@ impl fmt::Debug for Observer {
     }
 }
 
-const ROUTES: [&str; 11] = [
+const ROUTES: [&str; 12] = [
     path::JOB,
     path::BUNDLE,
     path::STATE,
     path::LOCK,
     path::PLAN,
+    path::ANSWER,
     path::LOG,
     path::PROGRESS,
     path::CANCEL,

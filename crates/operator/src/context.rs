@@ -16,7 +16,7 @@ use knoll_storage::{Storage, states};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::PartialObjectMeta,
-    runtime::reflector::{self, store::Writer},
+    runtime::reflector::{self, ObjectRef, store::Writer},
 };
 
 use crate::{
@@ -208,7 +208,7 @@ impl Caches {
     #[must_use]
     pub fn state(&self, namespace: &str, workspace: &str) -> Option<Head> {
         let secret = self.heads.named(namespace, &names::state_secret(workspace));
-        secret.and_then(|secret| states::summary(secret.annotations()))
+        secret.and_then(|secret| states::summary(secret.labels(), secret.annotations()))
     }
 }
 
@@ -381,25 +381,25 @@ impl Nonces {
 /// Runs that this process created for Stacks and that its watch has not brought yet.
 #[derive(Debug, Default)]
 pub struct Started {
-    runs: Mutex<HashMap<(String, String), Arc<Run>>>,
+    runs: Mutex<HashMap<ObjectRef<Run>, Arc<Run>>>,
 }
 
 impl Started {
     pub fn remember(&self, run: Run) {
-        self.lock().insert((run.namespace().unwrap_or_default(), run.name_any()), Arc::new(run));
+        self.lock().insert(ObjectRef::from_obj(&run), Arc::new(run));
     }
 
     /// The Run of this name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Run>> {
-        self.lock().get(&(namespace.to_owned(), name.to_owned())).cloned()
+        self.lock().get(&ObjectRef::new(name).within(namespace)).cloned()
     }
 
     /// The watch has brought it: from now on the cache is right.
     pub fn seen(&self, run: &Run) {
-        self.lock().remove(&(run.namespace().unwrap_or_default(), run.name_any()));
+        self.lock().remove(&ObjectRef::from_obj(run));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Arc<Run>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectRef<Run>, Arc<Run>>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -46,6 +46,8 @@ pub enum Error {
     Json(#[from] serde_json::Error),
     #[error("the files or the variables of a Stack cannot be stored: {0}")]
     Store(String),
+    #[error("the frozen job of a run cannot be read: {0}")]
+    FrozenJob(String),
     /// A state could not be read.
     #[error("the outputs of a Stack cannot be read: {0}")]
     State(String),
@@ -68,14 +70,6 @@ pub fn code(error: &kube::Error) -> Option<u16> {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
     }
-}
-
-/// Whether the API refuses because the namespace is being deleted.
-#[must_use]
-pub fn namespace_goes(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Reconciles what `asked` names until `shutdown`, and returns when the last reconcile has ended.

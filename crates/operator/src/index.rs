@@ -128,6 +128,7 @@ where
         &self.index
     }
 
+    /// The store itself, for the queue of a controller: it reads the object of each request, and no other.
     pub fn store(&self) -> &Store<K> {
         &self.store
     }
@@ -149,7 +150,9 @@ where
 
     /// All objects: for the metrics, which count them when somebody reads them, and for kinds of which there are few.
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.store.state()
+        let all = self.store.state();
+        self.touched.fetch_add(all.len() as u64, Ordering::Relaxed);
+        all
     }
 
     pub async fn wait_until_ready(&self) {
@@ -161,15 +164,6 @@ where
     #[cfg(test)]
     pub fn touched(&self) -> u64 {
         self.touched.load(Ordering::Relaxed)
-    }
-}
-
-// Stacks and Atoms read the store itself until they look up by reference.
-impl<K: Resource<DynamicType = ()> + Clone> std::ops::Deref for Cache<K> {
-    type Target = Store<K>;
-
-    fn deref(&self) -> &Store<K> {
-        &self.store
     }
 }
 

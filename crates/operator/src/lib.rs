@@ -18,6 +18,7 @@ mod policy;
 mod references;
 mod run;
 mod stack;
+mod sweep;
 mod watch;
 mod workspace;
 
@@ -26,12 +27,13 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use knoll_api::{
     Approval, Run, Stack, Workspace,
-    names::{annotation, content, label},
+    names::{annotation, content, finalizer, label},
     run::RunPhase,
 };
-use knoll_core::pod::Platform;
+use knoll_core::{identity::ObjectId, pod::Platform};
+use knoll_storage::Storage;
 use kube::{
-    Client, ResourceExt,
+    Api, Client, ResourceExt,
     api::PartialObjectMeta,
     runtime::{reflector, watcher},
 };
@@ -146,7 +148,8 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
     tracing::info!(namespace = namespace.as_deref().unwrap_or("all"), "the controllers start");
     metrics.show(&context.caches);
     health.controllers(Controllers::Working);
-    let mut controllers = controllers(context, requests, &shutdown);
+    let mut controllers = controllers(context.clone(), requests, &shutdown);
+    controllers.spawn(sweep::until(context, shutdown.clone()));
     let mut result = Ok(());
     while let Some(ended) = controllers.join_next().await {
         // One that ends early takes the others with it: half an operator is worse than none.
@@ -244,15 +247,14 @@ fn strip_metadata<K>(object: &mut PartialObjectMeta<K>) {
     (meta.owner_references, meta.finalizers, meta.managed_fields) = (None, None, None);
 }
 
-fn on_run(context: &Context, ask: &Triggers, run: &Run) {
-    let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
-    ask.workspace(&namespace, &run.spec.workspace);
-    ask.run(&namespace, &name);
+fn on_run(context: &Context, ask: &Triggers, ObjectId { namespace, name, .. }: &ObjectId, run: &Run) {
+    ask.workspace(namespace, &run.spec.workspace);
+    ask.run(namespace, name);
     context.started.seen(run);
     // A Stack has the name of its Workspace. The labels of a Run can be changed by users.
-    ask.stack(&namespace, &run.spec.workspace);
-    for approval in context.caches.approvals.index().referrers(Target::Run, &namespace, &name) {
-        ask.approval(&namespace, &approval);
+    ask.stack(namespace, &run.spec.workspace);
+    for approval in context.caches.approvals.index().referrers(Target::Run, namespace, name) {
+        ask.approval(namespace, &approval);
     }
     if context.caches.runs.get(&reflector::ObjectRef::from_obj(run)).is_none() {
         context.runs.forget(run);
@@ -260,63 +262,76 @@ fn on_run(context: &Context, ask: &Triggers, run: &Run) {
     }
 }
 
-fn on_workspace(context: &Context, ask: &Triggers, workspace: &Workspace) {
-    let (namespace, name) = (workspace.namespace().unwrap_or_default(), workspace.name_any());
-    ask.workspace(&namespace, &name);
-    ask.stack(&namespace, &name);
+fn on_workspace(context: &Context, ask: &Triggers, ObjectId { namespace, name, .. }: &ObjectId, workspace: &Workspace) {
+    ask.workspace(namespace, name);
+    ask.stack(namespace, name);
     let waits = |run: &Run| {
         let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
         matches!(phase, RunPhase::Pending | RunPhase::Queued | RunPhase::Review)
     };
-    let runs = context.caches.runs.referring_to(Target::UnfinishedRunsOf, &namespace, &name);
+    let runs = context.caches.runs.referring_to(Target::UnfinishedRunsOf, namespace, name);
     for run in runs.iter().filter(|run| waits(run)) {
-        ask.run(&namespace, &run.name_any());
+        ask.run(namespace, &run.name_any());
     }
     if context.caches.workspaces.get(&reflector::ObjectRef::from_obj(workspace)).is_none() {
         context.workspaces.forget(workspace);
     }
 }
 
-fn on_pod(context: &Context, ask: &Triggers, pod: &Pod) {
+fn on_pod(context: &Context, ask: &Triggers, id: &ObjectId, pod: &Pod) {
     context.created.seen(pod);
-    let namespace = pod.namespace().unwrap_or_default();
     let labels = pod.labels();
     if let Some(run) = labels.get(label::RUN) {
-        ask.run(&namespace, run);
+        ask.run(&id.namespace, run);
     }
     // A run that is gone holds its Workspace until its pod has ended.
     if let Some(workspace) = labels.get(label::WORKSPACE) {
-        ask.workspace(&namespace, workspace);
+        ask.workspace(&id.namespace, workspace);
     }
 }
 
-fn on_head(_: &Context, ask: &Triggers, secret: &Secret) {
+fn on_head(context: &Context, ask: &Triggers, id: &ObjectId, secret: &Secret) {
     if let Some(workspace) = secret.labels().get(label::WORKSPACE) {
-        let namespace = secret.namespace().unwrap_or_default();
-        ask.workspace(&namespace, workspace);
-        ask.stack(&namespace, workspace);
+        ask.workspace(&id.namespace, workspace);
+        ask.stack(&id.namespace, workspace);
+        let is_held = secret.finalizers().iter().any(|held| held == finalizer::STATE);
+        if is_held && secret.metadata.deletion_timestamp.is_some() {
+            tokio::spawn(release_state(context.storage.clone(), id.namespace.clone(), workspace.clone()));
+        }
     }
 }
 
-fn on_stack(context: &Context, ask: &Triggers, stack: &Stack) {
-    stack::on_stack(context, ask, stack);
-    atom::on_stack(context, ask, stack);
+/// Lets go of a state that somebody deletes if no Stack is responsible for it any more.
+async fn release_state(storage: Storage, namespace: String, workspace: String) {
+    let stack = Api::<Stack>::namespaced(storage.client().clone(), &namespace).get_metadata_opt(&workspace).await;
+    let released = match stack {
+        Ok(Some(stack)) if stack.finalizers().iter().any(|held| held == finalizer::STACK) => return,
+        Ok(_) => storage.states().release(&namespace, &workspace).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = released {
+        tracing::warn!(namespace, workspace, %error, "cannot let go of a state; this is tried again at its next change");
+    }
 }
 
-fn on_secret(context: &Context, ask: &Triggers, secret: &PartialObjectMeta<Secret>) {
-    stack::on_secret(context, ask, secret);
-    atom::on_secret(context, ask, secret);
+fn on_stack(context: &Context, ask: &Triggers, id: &ObjectId, stack: &Stack) {
+    stack::on_stack(context, ask, id, stack);
+    atom::on_stack(context, ask, id);
 }
 
-fn on_config_map(context: &Context, ask: &Triggers, map: &PartialObjectMeta<ConfigMap>) {
-    stack::on_config_map(context, ask, map);
-    atom::on_config_map(context, ask, map);
+fn on_secret(context: &Context, ask: &Triggers, id: &ObjectId, secret: &PartialObjectMeta<Secret>) {
+    stack::on_secret(context, ask, id, secret);
+    atom::on_input(context, ask, Target::Secret, id);
 }
 
-fn on_approval(context: &Context, ask: &Triggers, approval: &Approval) {
-    let namespace = approval.namespace().unwrap_or_default();
-    ask.run(&namespace, &approval.spec.run);
-    ask.approval(&namespace, &approval.name_any());
+fn on_config_map(context: &Context, ask: &Triggers, id: &ObjectId, _: &PartialObjectMeta<ConfigMap>) {
+    stack::on_input(context, ask, Target::ConfigMap, id);
+    atom::on_input(context, ask, Target::ConfigMap, id);
+}
+
+fn on_approval(context: &Context, ask: &Triggers, id: &ObjectId, approval: &Approval) {
+    ask.run(&id.namespace, &approval.spec.run);
+    ask.approval(&id.namespace, &id.name);
     if context.caches.approvals.get(&reflector::ObjectRef::from_obj(approval)).is_none() {
         context.approvals.forget(approval);
     }

@@ -11,7 +11,10 @@ use std::{
 
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use knoll_api::{Policy, Stack, Workspace};
-use knoll_core::policy::{self, Effective, Labels};
+use knoll_core::{
+    identity::ObjectId,
+    policy::{self, Effective, Labels},
+};
 use kube::{Api, Resource, ResourceExt, api::PartialObjectMeta, runtime::reflector::ObjectRef};
 
 use crate::{context::Context, controller::Error, index::Target, watch::Triggers};
@@ -49,9 +52,9 @@ async fn namespace_labels(context: &Context, namespace: &str) -> Result<Labels, 
 }
 
 /// Asks for the reconciles that follow the event of a Policy: of all that its old or its new version might match.
-pub fn on_policy(context: &Context, ask: &Triggers, policy: &Policy) {
+pub fn on_policy(context: &Context, ask: &Triggers, id: &ObjectId, policy: &Policy) {
     let current = context.caches.policies.get(&ObjectRef::from_obj(policy));
-    let before = context.known_policies.replace(&policy.name_any(), current.clone());
+    let before = context.known_policies.replace(&id.name, current.clone());
     for namespace in context.caches.namespaces.all() {
         let mut versions = before.iter().chain(&current);
         if versions.any(|policy| policy::might_hold_in(policy, namespace.labels())) {
@@ -61,8 +64,8 @@ pub fn on_policy(context: &Context, ask: &Triggers, policy: &Policy) {
 }
 
 /// Asks for the reconciles that follow the event of a namespace, whose labels decide on the Policies that match.
-pub fn on_namespace(context: &Context, ask: &Triggers, namespace: &PartialObjectMeta<Namespace>) {
-    ask_namespace(context, ask, &namespace.name_any());
+pub fn on_namespace(context: &Context, ask: &Triggers, id: &ObjectId, _: &PartialObjectMeta<Namespace>) {
+    ask_namespace(context, ask, &id.name);
 }
 
 /// Asks for everything that a Policy may hold for: one has come that nobody can read, or has gone.

@@ -16,7 +16,7 @@ pub fn of_run(run: &Run) -> References {
 
 /// A Workspace refers to its namespace, whose labels decide on the Policies that match.
 pub fn of_workspace(workspace: &Workspace) -> References {
-    [(Target::Namespace, workspace.namespace().unwrap_or_default())].into()
+    workspace.namespace().map(|name| (Target::Namespace, name)).into_iter().collect()
 }
 
 pub fn of_approval(approval: &Approval) -> References {

@@ -11,7 +11,7 @@ use knoll_api::{
 };
 use knoll_core::{
     events::{self, Event},
-    frozen::{self, PodTemplate},
+    frozen::{self, FrozenJob, PodTemplate},
     identity::Subject,
     machine::Settled,
     pod,
@@ -45,11 +45,12 @@ pub struct SeenRun {
     approvals: Vec<Arc<Approval>>,
     stack: Option<Arc<Stack>>,
     policy: Effective,
+    frozen: Option<FrozenJob>,
 }
 
 impl SeenRun {
     fn with_facts<T>(&self, then: impl FnOnce(&RunFacts<'_>) -> T) -> T {
-        let Self { run, workspace, pod, pods, approvals, stack, policy } = self;
+        let Self { run, workspace, pod, pods, approvals, stack, policy, frozen } = self;
         let pods: Vec<&Pod> = pods.iter().map(AsRef::as_ref).collect();
         let approvals: Vec<&Approval> = approvals.iter().map(AsRef::as_ref).collect();
         then(&RunFacts {
@@ -60,6 +61,7 @@ impl SeenRun {
             approvals: &approvals,
             stack: stack.as_deref(),
             policy,
+            frozen: frozen.as_ref(),
         })
     }
 }
@@ -101,6 +103,7 @@ impl Reconciler for Runs {
             approvals,
             stack,
             policy,
+            frozen: frozen_job(context, run).await?,
         }))
     }
 
@@ -158,6 +161,19 @@ async fn stack_of(context: &Context, run: &Subject<Run>) -> Result<Option<Arc<St
     }
     let found = context.api::<Stack>(namespace).get_opt(name).await;
     Ok(found.map_err(Error::api("cannot read the Stack of a run"))?.map(Arc::new))
+}
+
+/// The frozen job of a Run that has no pod: the next decision judges it. None when it is not what was frozen.
+async fn frozen_job(context: &Context, run: &Subject<Run>) -> Result<Option<FrozenJob>, Error> {
+    let Some(status) = &run.status else { return Ok(None) };
+    let waits = matches!(status.phase, RunPhase::Pending | RunPhase::Queued | RunPhase::Review);
+    let Some(summary) = status.job.as_ref().filter(|_| waits) else { return Ok(None) };
+    match context.storage.frozen_jobs().stored(&run.id, summary).await {
+        Ok(job) => Ok(Some(job)),
+        Err(FreezeError::Changed(_)) => Ok(None),
+        Err(FreezeError::Api(error)) => Err(Error::api("cannot read the frozen job of a run")(error)),
+        Err(error) => Err(Error::FrozenJob(error.to_string())),
+    }
 }
 
 /// The pod that the Run's status names. A pod counts as gone only when the API itself says so: the cache may not have

@@ -8,7 +8,7 @@ mod sources;
 use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use knoll_api::{
     Atom, Run, Stack, StackStatus, Workspace,
     names::{content, label},
@@ -16,7 +16,7 @@ use knoll_api::{
 };
 use knoll_core::{
     events::{self, Event},
-    identity::Subject,
+    identity::{ObjectId, Subject},
     machine::{Decision, Settled},
     policy::Effective,
     stack::{self, IntendedRun, OwnRun, OwnedObject, RemoteSource, StackAction, StackFacts, StackOutcome, needs},
@@ -38,10 +38,11 @@ use crate::{
 use inputs::StackInputs;
 
 /// The contents of Knoll's own Secrets and ConfigMaps that are never an input of a Stack.
-pub const NO_INPUTS: [&str; 7] = [
+pub const NO_INPUTS: [&str; 8] = [
     content::STATE,
     content::STATE_PART,
     content::PLAN,
+    content::PLAN_TEXT,
     content::LOG,
     content::LOCK,
     content::BUNDLE,
@@ -210,18 +211,17 @@ fn owned_secrets(context: &Context, stack: &Subject<Stack>) -> Vec<OwnedObject> 
 }
 
 /// Asks for the reconciles that follow the event of a Stack: its own, and those of its dependencies and dependents.
-pub fn on_stack(context: &Context, ask: &Triggers, stack: &Stack) {
-    let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
-    ask.stack(&namespace, &name);
+pub fn on_stack(context: &Context, ask: &Triggers, ObjectId { namespace, name, .. }: &ObjectId, stack: &Stack) {
+    ask.stack(namespace, name);
     // The newest Run starts once the status names it.
     if let Some(newest) = stack.status.as_ref().and_then(|status| status.started_runs.last()) {
-        ask.run(&namespace, &newest.name);
+        ask.run(namespace, &newest.name);
     }
     for dependency in needs(stack) {
-        ask.stack(&namespace, dependency);
+        ask.stack(namespace, dependency);
     }
-    for dependent in context.caches.stacks.index().referrers(Target::Stack, &namespace, &name) {
-        ask.stack(&namespace, &dependent);
+    for dependent in context.caches.stacks.index().referrers(Target::Stack, namespace, name) {
+        ask.stack(namespace, &dependent);
     }
     if context.caches.stacks.get(&ObjectRef::from_obj(stack)).is_none() {
         context.stacks.forget(stack);
@@ -231,21 +231,16 @@ pub fn on_stack(context: &Context, ask: &Triggers, stack: &Stack) {
 }
 
 /// Asks for the reconciles that follow the event of a Secret.
-pub fn on_secret(context: &Context, ask: &Triggers, secret: &PartialObjectMeta<Secret>) {
-    on_input(context, ask, secret, Target::Secret);
+pub fn on_secret(context: &Context, ask: &Triggers, id: &ObjectId, secret: &PartialObjectMeta<Secret>) {
+    on_input(context, ask, Target::Secret, id);
     // The Secret of a Stack's outputs is written again when somebody deletes it.
     if let Some(stack) = secret.labels().get(label::STACK) {
-        ask.stack(&secret.namespace().unwrap_or_default(), stack);
+        ask.stack(&id.namespace, stack);
     }
 }
 
-/// Asks for the reconciles that follow the event of a ConfigMap.
-pub fn on_config_map(context: &Context, ask: &Triggers, map: &PartialObjectMeta<ConfigMap>) {
-    on_input(context, ask, map, Target::ConfigMap);
-}
-
-fn on_input<K>(context: &Context, ask: &Triggers, object: &PartialObjectMeta<K>, target: Target) {
-    let (Some(namespace), Some(name)) = (&object.metadata.namespace, &object.metadata.name) else { return };
+/// Asks for the reconciles of the Stacks that refer to a Secret or ConfigMap.
+pub fn on_input(context: &Context, ask: &Triggers, target: Target, ObjectId { namespace, name, .. }: &ObjectId) {
     for stack in context.caches.stacks.index().referrers(target, namespace, name) {
         ask.stack(namespace, &stack);
     }

@@ -13,6 +13,7 @@ use k8s_openapi::{
     NamespaceResourceScope, api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use knoll_api::{Approval, Atom, AtomVersion, Policy, Run, Stack, Workspace, names::reason};
+use knoll_core::identity::{ObjectId, Unidentified};
 use kube::{
     Api, Client, Resource, ResourceExt,
     core::{ClusterResourceScope, DeserializeGuard},
@@ -125,7 +126,7 @@ pub struct Feed<K: Resource<DynamicType = ()> + Clone + 'static> {
     /// Removes the fields that no controller reads, so that they take no memory.
     pub strip: fn(&mut K),
     /// Asks for the reconciles of all objects that depend on one that came, changed or went.
-    pub on_change: fn(&Context, &Triggers, &K),
+    pub on_change: fn(&Context, &Triggers, &ObjectId, &K),
 }
 
 /// An object, or the metadata of one that cannot be decoded.
@@ -189,7 +190,7 @@ where
                 self.decodable(context, &meta);
                 let mut key = ObjectRef::new(meta.name.as_deref().unwrap_or_default());
                 key.namespace.clone_from(&meta.namespace);
-                if let Some(known) = self.cache.store().get(&key) {
+                if let Some(known) = self.cache.get(&key) {
                     self.writer.apply_watcher_event(&Event::Delete(known.as_ref().clone()));
                     self.went(context, &known);
                 }
@@ -204,9 +205,9 @@ where
                 }
                 let before: Vec<Arc<K>> = self.cache.all();
                 self.writer.apply_watcher_event(&Event::InitDone);
-                let is_gone = |old: &&Arc<K>| self.cache.store().get(&ObjectRef::from_obj(old.as_ref())).is_none();
+                let is_gone = |old: &&Arc<K>| self.cache.get(&ObjectRef::from_obj(old.as_ref())).is_none();
                 before.iter().filter(is_gone).for_each(|object| self.went(context, object));
-                self.cache.all().iter().for_each(|object| (self.on_change)(context, &context.ask, object));
+                self.cache.all().iter().for_each(|object| self.changed(context, object));
             }
         }
     }
@@ -226,13 +227,25 @@ where
     fn came(&self, context: &Context, object: &K) {
         self.decodable(context, object.meta());
         self.cache.index().apply(object);
-        (self.on_change)(context, &context.ask, object);
+        self.changed(context, object);
     }
 
     fn went(&self, context: &Context, object: &K) {
         self.decodable(context, object.meta());
         self.cache.index().delete(object);
-        (self.on_change)(context, &context.ask, object);
+        self.changed(context, object);
+    }
+
+    /// Asks for the reconciles that follow, with the identity of the object.
+    fn changed(&self, context: &Context, object: &K) {
+        match K::Scope::identify(object) {
+            Ok(id) => (self.on_change)(context, &context.ask, &id, object),
+            Err(error) => {
+                let kind = K::kind(&());
+                tracing::error!(%kind, %error, "an object is skipped");
+                context.metrics.skipped(&kind, "unidentified");
+            }
+        }
     }
 }
 
@@ -240,6 +253,8 @@ where
 /// namespaced.
 pub trait Reach: Sized {
     fn api<K: Resource<DynamicType = (), Scope = Self>>(client: &Client, namespace: Option<&str>) -> Api<K>;
+
+    fn identify<K: Resource>(object: &K) -> Result<ObjectId, Unidentified>;
 }
 
 impl Reach for NamespaceResourceScope {
@@ -249,11 +264,19 @@ impl Reach for NamespaceResourceScope {
             None => Api::all(client.clone()),
         }
     }
+
+    fn identify<K: Resource>(object: &K) -> Result<ObjectId, Unidentified> {
+        ObjectId::of(object)
+    }
 }
 
 impl Reach for ClusterResourceScope {
     fn api<K: Resource<DynamicType = (), Scope = Self>>(client: &Client, _: Option<&str>) -> Api<K> {
         Api::all(client.clone())
+    }
+
+    fn identify<K: Resource>(object: &K) -> Result<ObjectId, Unidentified> {
+        ObjectId::of_cluster_scoped(object)
     }
 }
 
@@ -305,4 +328,4 @@ fn map<T, U>(event: Event<T>, with: impl FnOnce(T) -> U) -> Event<U> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

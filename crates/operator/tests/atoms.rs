@@ -9,12 +9,13 @@ use cluster::{
 };
 use k8s_openapi::api::{
     core::v1::{Namespace, Secret},
+    events::v1::Event,
     rbac::v1::ClusterRoleBinding,
 };
-use knoll_api::{Atom, atom::AtomPhase};
+use knoll_api::{Atom, AtomVersion, atom::AtomPhase, names::reason};
 use kube::{
-    Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     runtime::wait::await_condition,
 };
 use serde_json::{Value, json};
@@ -60,8 +61,57 @@ async fn a_version_is_written_and_a_bad_one_is_undone() {
     assert_eq!(life.data("a").await, Some(json!({"k": "3"})));
     assert_eq!(life.data("gone").await, None);
 
+    // Its versions go with it, and one that was never of its history stays.
+    let foreign = AtomVersion::new("foreign", serde_json::from_value(json!({"template": "{}"})).unwrap());
+    world.api().create(&PostParams::default(), &foreign).await.unwrap();
     life.delete().await;
     assert_eq!(life.data("a").await, None);
+    let left = world.api::<AtomVersion>().list(&ListParams::default()).await.unwrap();
+    assert_eq!(left.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["foreign"]);
+}
+
+#[tokio::test]
+async fn each_rollback_has_an_event_of_its_own_and_leaves_its_mark() {
+    let world = World::start().await;
+    let _operator = world.operator();
+    let life = Life::new(&world, "web");
+    life.version("v1", &documents(&[config_map("a", "1")])).await;
+    life.wants("v1").await;
+    life.ends(AtomPhase::Running).await;
+    for version in ["v2", "v3"] {
+        life.version(version, &documents(&[hopeless("a")])).await;
+        life.wants(version).await;
+        life.ends(AtomPhase::Reverted).await;
+        let marked = |version: Option<&AtomVersion>| {
+            version.and_then(|version| version.status.as_ref()?.reverted_at.as_ref()).is_some()
+        };
+        let marked = await_condition(world.api::<AtomVersion>(), version, marked);
+        tokio::time::timeout(DEADLINE, marked).await.unwrap().unwrap();
+    }
+    life.version("v4", &documents(&[config_map("a", "4")])).await;
+    life.wants("v4").await;
+    life.ends(AtomPhase::Running).await;
+
+    let rolled_back = |events: &[Event]| -> Vec<String> {
+        let of_reason = events.iter().filter(|event| event.reason.as_deref() == Some(reason::ROLLED_BACK));
+        of_reason.filter_map(|event| event.note.clone()).collect()
+    };
+    let notes = tokio::time::timeout(DEADLINE, async {
+        loop {
+            let events = world.api::<Event>().list(&ListParams::default()).await.unwrap().items;
+            // The last event of the Atom: those before it are there as well.
+            if events.iter().any(|event| event.note.as_deref().is_some_and(|note| note.contains("`v4` is running"))) {
+                return rolled_back(&events);
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let mut notes = notes.await.unwrap();
+    notes.sort();
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    for (note, version) in notes.iter().zip(["v2", "v3"]) {
+        assert!(note.starts_with(&format!("Version `{version}` was rolled back to version `v1`.")), "{note}");
+    }
 }
 
 #[tokio::test]

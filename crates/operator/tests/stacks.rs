@@ -233,7 +233,35 @@ async fn a_deleted_stack_is_destroyed_although_its_inputs_are_gone() {
     gone(&world, "net").await;
     let mine = ListParams::default().labels(&format!("{}=net", label::STACK));
     assert!(world.api::<Secret>().list(&mine).await.unwrap().items.is_empty());
-    assert!(world.api::<Workspace>().get_opt("net").await.unwrap().is_none());
+    // The Workspace has a finalizer of its own, which its controller takes off.
+    let is_gone = |workspace: Option<&Workspace>| workspace.is_none();
+    let deleted = await_condition(world.api::<Workspace>(), "net", is_gone);
+    tokio::time::timeout(DEADLINE, deleted).await.unwrap().unwrap();
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_corrected_stack_replaces_a_run_in_image_pull_back_off() {
+    let world = World::start().await;
+    let operator = world.operator();
+    create(&world, "net", json!({"workspace": {"image": "misspelled"}})).await;
+    let first = started(&world, "net", 1).await;
+    let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}});
+    let runner = json!({
+        "name": "runner", "image": "misspelled", "imageID": "", "ready": false, "restartCount": 0, "state": waiting,
+    });
+    let pod = first.status.as_ref().unwrap().pod_name.clone().unwrap();
+    world.pod_status(&pod, json!({"phase": "Pending", "containerStatuses": [runner]})).await;
+    let told = phase(&world, "net", StackPhase::Waiting).await;
+    let ready = conditions::find(&told.status.as_ref().unwrap().conditions, condition::READY).unwrap().clone();
+    assert_eq!(ready.reason, "ImagePullBackOff");
+    assert!(ready.message.contains("knoll cancel"), "{}", ready.message);
+
+    let corrected = Patch::Merge(json!({"spec": {"workspace": {"image": "good"}}}));
+    world.api::<Stack>().patch("net", &PatchParams::default(), &corrected).await.unwrap();
+    end(&world, &started(&world, "net", 2).await, 0).await;
+    phase(&world, "net", StackPhase::Ready).await;
+    world.phase(&first.name_any(), RunPhase::Discarded).await;
     operator.stop().await;
 }
 
@@ -246,13 +274,25 @@ async fn a_stack_whose_namespace_goes_says_so_and_can_be_let_go() {
     create(&world, "net", json!({})).await;
     end(&world, &started(&world, "net", 1).await, 0).await;
     phase(&world, "net", StackPhase::Ready).await;
+    let states = knoll_storage::Storage::new(world.client.clone()).states();
+    let owner = knoll_storage::Owner { workspace: "net".to_owned(), reference: None, keep: 3, is_held: true };
+    let claim = states.claim("team", &owner, "pod").await.unwrap();
+    let state = json!({"version": 4, "serial": 1, "lineage": "l", "resources": [], "outputs": {}}).to_string();
+    states.put("team", &owner, &claim, "net-1", state.clone().into(), false).await.unwrap();
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
     namespaces.delete("team", &DeleteParams::default()).await.unwrap();
     let told = phase(&world, "net", StackPhase::Held).await;
     let ready = conditions::find(&told.status.as_ref().unwrap().conditions, condition::READY).unwrap().clone();
     assert_eq!(ready.status, "False");
     assert!(ready.message.contains("Its namespace is being deleted"), "{}", ready.message);
-    assert!(ready.message.contains("kubectl annotate stack net knoll.dev/force-orphan=yes"), "{}", ready.message);
+    let way_out = "kubectl annotate stack net -n team knoll.dev/force-orphan=yes";
+    assert!(ready.message.contains(way_out), "{}", ready.message);
+    assert!(ready.message.contains("knoll state pull -n team -w net"), "{}", ready.message);
+    // The Workspace has gone with the namespace, and the state has not.
+    let going = |secret: Option<&Secret>| secret.is_none_or(|secret| secret.metadata.deletion_timestamp.is_some());
+    let going = await_condition(world.api::<Secret>(), "knoll-state-net", going);
+    tokio::time::timeout(DEADLINE, going).await.unwrap().unwrap();
+    assert_eq!(states.read("team", "net").await.unwrap().as_deref(), Some(state.as_bytes()));
     let orphan = Patch::Merge(json!({"metadata": {"annotations": {annotation::FORCE_ORPHAN: "yes"}}}));
     world.api::<Stack>().patch("net", &PatchParams::default(), &orphan).await.unwrap();
     let gone = await_condition(namespaces, "team", |namespace: Option<&Namespace>| namespace.is_none());

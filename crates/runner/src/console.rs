@@ -4,9 +4,11 @@
 use std::sync::{Arc, PoisonError};
 
 use tokio::io::AsyncWriteExt;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
+use crate::backend_notice::BackendNotice;
 use crate::log::Log;
+use crate::prompt::{PromptReader, Shown};
 use crate::redact::{Redactor, Stream};
 
 /// The destination of all output of a run. Cheap to clone.
@@ -18,12 +20,33 @@ pub struct Console {
     out: Arc<Mutex<tokio::io::Stdout>>,
     /// The buffer of a console that holds its output back.
     held: Option<Arc<std::sync::Mutex<Vec<u8>>>>,
+    /// Processes print without terraform's notice about the runner's backend.
+    hides_backend: bool,
+    /// Takes what the output of processes shows.
+    shown: Option<Arc<watch::Sender<Shown>>>,
 }
 
 impl Console {
     /// Prints with the values of `redactor` masked, also to `log`.
     pub fn new(log: Log, redactor: Redactor) -> Self {
-        Console { log, redactor, out: Arc::new(Mutex::new(tokio::io::stdout())), held: None }
+        Console {
+            log,
+            redactor,
+            out: Arc::new(Mutex::new(tokio::io::stdout())),
+            held: None,
+            hides_backend: false,
+            shown: None,
+        }
+    }
+
+    /// A console without terraform's notice about the runner's backend.
+    pub fn hiding_backend(&self) -> Self {
+        Console { hides_backend: true, ..self.clone() }
+    }
+
+    /// A console that passes on what the output of processes shows.
+    pub fn observed(&self, shown: Arc<watch::Sender<Shown>>) -> Self {
+        Console { shown: Some(shown), ..self.clone() }
     }
 
     /// A console that buffers its output until [`Console::release`].
@@ -55,6 +78,22 @@ impl Console {
         tail.message()
     }
 
+    /// Whether masking changes `output`.
+    pub fn is_masked(&self, output: &[u8]) -> bool {
+        self.redactor.bytes(output) != output
+    }
+
+    /// Prints the two streams of a process that has ended, and returns the message of a step that failed with them.
+    pub async fn show(&self, stdout: &[u8], stderr: &[u8]) -> String {
+        let mut tail = Tail::default();
+        for output in [stdout, stderr] {
+            let harmless = self.redactor.bytes(output);
+            tail.push(&harmless);
+            self.print(&harmless).await;
+        }
+        tail.message()
+    }
+
     /// Adds values to mask.
     pub fn learn(&self, sensitive: &[String]) {
         self.redactor.learn(sensitive.iter().map(String::as_str));
@@ -67,7 +106,14 @@ impl Console {
 
     /// A pipe for the output of one process.
     pub fn pipe(&self) -> Pipe {
-        Pipe { console: self.clone(), stream: self.redactor.stream(), tail: Tail::default() }
+        let notice = self.hides_backend.then(BackendNotice::default);
+        Pipe {
+            console: self.clone(),
+            notice,
+            stream: self.redactor.stream(),
+            tail: Tail::default(),
+            prompt: PromptReader::default(),
+        }
     }
 
     async fn print(&self, bytes: &[u8]) {
@@ -89,20 +135,33 @@ impl Console {
 /// The output of one process on its way to the console.
 pub struct Pipe {
     console: Console,
+    notice: Option<BackendNotice>,
     stream: Stream,
     tail: Tail,
+    prompt: PromptReader,
 }
 
 impl Pipe {
     pub async fn push(&mut self, piece: &[u8]) {
-        let harmless = self.stream.push(piece);
+        let kept = self.notice.as_mut().map(|notice| notice.push(piece));
+        let harmless = self.stream.push(kept.as_deref().unwrap_or(piece));
         self.tail.push(&harmless);
         self.console.print(&harmless).await;
+        if let Some(shown) = &self.console.shown {
+            self.prompt.push(&harmless);
+            shown.send_if_modified(|now| {
+                let changed = *now != self.prompt.shown;
+                now.clone_from(&self.prompt.shown);
+                changed
+            });
+        }
     }
 
     /// Prints the buffered rest, and returns the last lines as a message.
     pub async fn finish(mut self) -> String {
-        let rest = self.stream.finish();
+        let kept = self.notice.as_mut().map(BackendNotice::finish).unwrap_or_default();
+        let mut rest = self.stream.push(&kept);
+        rest.extend(self.stream.finish());
         self.tail.push(&rest);
         self.console.print(&rest).await;
         self.tail.message()
@@ -149,7 +208,7 @@ impl Tail {
 }
 
 /// Removes terminal escape sequences, and the frame that terraform draws around its messages.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

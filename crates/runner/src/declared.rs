@@ -33,6 +33,11 @@ pub fn values(job: &Job, module: &Path) -> Vec<String> {
     for (name, value) in job.input.iter().flat_map(|input| &input.variables) {
         text(name, value);
     }
+    for (name, value) in job.input.iter().flat_map(|input| &input.env) {
+        if let Some(name) = name.strip_prefix("TF_VAR_") {
+            text(name, value);
+        }
+    }
     for variable in job.variables.iter().filter(|variable| !variable.env) {
         match &variable.value {
             Value::String(value) => text(&variable.key, value),
@@ -49,6 +54,13 @@ pub fn values(job: &Job, module: &Path) -> Vec<String> {
         of_file(&declared, &name, &content, &mut found);
     }
     found
+}
+
+/// The job's variables that the root module does not declare; none if a file of it cannot be parsed.
+pub fn undeclared(job: &Job, module: &Path) -> Vec<String> {
+    let declared = Declared::read(module);
+    let names = job.variables.iter().filter(|variable| !variable.env).map(|variable| variable.key.as_str());
+    names.filter(|name| declared.lacks(name)).map(str::to_owned).collect()
 }
 
 fn of_json_value(declared: &Declared, name: &str, value: &Value, add: &mut dyn FnMut(String)) {
@@ -96,13 +108,16 @@ struct Declared {
 impl Declared {
     fn read(module: &Path) -> Self {
         let mut declared = Declared::default();
-        let is_configuration =
-            |name: &str| [".tf", ".tf.json", ".tofu", ".tofu.json"].iter().any(|ending| name.ends_with(ending));
         for (name, text) in texts(module, is_configuration) {
             let read = if name.ends_with(".json") { declared.add_json(&text) } else { declared.add_hcl(&text) };
             declared.is_partial |= read.is_none();
         }
         declared
+    }
+
+    /// Whether no file declares the variable. Nobody knows what a file declares that cannot be parsed.
+    fn lacks(&self, name: &str) -> bool {
+        !self.is_partial && !self.variables.contains_key(name)
     }
 
     fn is_sensitive(&self, name: &str) -> bool {
@@ -144,6 +159,11 @@ impl Declared {
     }
 }
 
+/// Whether a file of this name is a part of the module.
+pub(crate) fn is_configuration(name: &str) -> bool {
+    [".tf", ".tf.json", ".tofu", ".tofu.json"].iter().any(|ending| name.ends_with(ending))
+}
+
 /// Whether terraform reads a file of this name by itself.
 fn is_variable_file(name: &str) -> bool {
     matches!(name, "terraform.tfvars" | "terraform.tfvars.json")
@@ -152,7 +172,7 @@ fn is_variable_file(name: &str) -> bool {
 }
 
 /// The files in a directory with these names. One that is not text is left for terraform to reject.
-fn texts(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+pub(crate) fn texts(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| wanted(name));
     names
@@ -209,6 +229,18 @@ variable "nested" {
             Vec::<String>::new(),
             "terraform does not read it"
         );
+    }
+
+    #[test]
+    fn a_variable_is_undeclared_only_if_every_file_can_be_parsed() {
+        let lacks = |text: &str, name: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("m.tf"), text).unwrap();
+            Declared::read(folder.path()).lacks(name)
+        };
+        assert!(!lacks(MODULE, "open") && !lacks(MODULE, "closed"));
+        assert!(lacks(MODULE, "opne"));
+        assert!(!lacks("variable \"open\" {", "opne"));
     }
 
     #[test]

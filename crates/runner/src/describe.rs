@@ -1,11 +1,13 @@
-//! Runs `terraform show -json` on a plan, for the status and for hooks.
+//! Runs `terraform show` on a plan: as JSON for the status and for hooks, as text for people who review it.
 
 use std::fs::OpenOptions;
 use std::io::{Error, Result};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 
+use bytes::Bytes;
 use knoll_api::run::PlanSummary;
+use knoll_api::wire::LARGEST_PLAN_TEXT;
 use serde_json::Value;
 
 use crate::console::Console;
@@ -26,7 +28,7 @@ pub async fn describe(
 ) -> Result<PlanSummary> {
     let (whole, part) = (folders.plan_json(), folders.plan_json().with_extension("part"));
     let out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-    let shown = show(&program).arg(folders.plan()).stdout(out).stderr(Stdio::piped()).spawn()?;
+    let shown = show(&program).arg("-json").arg(folders.plan()).stdout(out).stderr(Stdio::piped()).spawn()?;
     let shown = shown.wait_with_output().await?;
     if !shown.status.success() {
         let words = console.message(&shown.stderr);
@@ -35,9 +37,42 @@ pub async fn describe(
     let description: Value = serde_json::from_slice(&std::fs::read(&part)?).map_err(unread)?;
     // A hook may print the plan.
     console.learn(&sensitive::of_description(&description));
-    let summary = plan::summarize(description, digest, changes).map_err(unread)?;
+    let mut summary = plan::summarize(description, digest, changes).map_err(unread)?;
+    for resource in &mut summary.resources {
+        // The key of an instance can be a value that a Secret has and that the module does not call sensitive.
+        resource.address = console.redact(&resource.address);
+    }
     std::fs::rename(part, whole)?;
     Ok(summary)
+}
+
+/// The plan as terraform prints it for people, with sensitive values masked. The console has to know them already.
+///
+/// # Errors
+/// If `show` fails; the message is short enough for a status.
+pub async fn render(program: Program, folders: Folders, console: Console) -> Result<Bytes> {
+    let shown = show(&program).arg(folders.plan()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let shown = shown.wait_with_output().await?;
+    if !shown.status.success() {
+        let words = console.message(&shown.stderr);
+        return Err(Error::other(format!("`show` failed with {}\n{words}", shown.status)));
+    }
+    let text = console.redact(&String::from_utf8_lossy(&shown.stdout));
+    Ok(cut(text, usize::try_from(LARGEST_PLAN_TEXT).unwrap_or(usize::MAX)).into())
+}
+
+/// Cuts a text to `limit` bytes, the last of which say that it was cut.
+fn cut(mut text: String, limit: usize) -> String {
+    if text.len() <= limit {
+        return text;
+    }
+    let notice = format!(
+        "\n\nknoll: the plan is too long to be shown; its text has {} bytes, and these are the first.\n",
+        text.len()
+    );
+    let end = (0..=limit.saturating_sub(notice.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text.truncate(end);
+    text + &notice
 }
 
 /// The state as terraform describes it, wherever its backend keeps it.
@@ -45,7 +80,8 @@ pub async fn describe(
 /// # Errors
 /// If `show -json` fails. The message has nothing that it printed.
 pub async fn show_state(program: Program) -> Result<Value> {
-    let shown = show(&program).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?.wait_with_output().await?;
+    let shown =
+        show(&program).arg("-json").stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?.wait_with_output().await?;
     if !shown.status.success() {
         return Err(Error::other(format!("`show -json` failed with {}", shown.status)));
     }
@@ -55,7 +91,7 @@ pub async fn show_state(program: Program) -> Result<Value> {
 fn show(program: &Program) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(&program.file);
     command
-        .args(["show", "-json", "-no-color"])
+        .args(["show", "-no-color"])
         .env_clear()
         .envs(&program.env)
         .current_dir(&program.folder)
@@ -67,4 +103,16 @@ fn show(program: &Program) -> tokio::process::Command {
 /// The parser's own message could contain a value.
 fn unread(error: serde_json::Error) -> Error {
     Error::other(format!("`show -json` printed invalid JSON, at line {} column {}", error.line(), error.column()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_cut_says_so_within_its_limit() {
+        assert_eq!(cut("é".repeat(100), 200), "é".repeat(100));
+        let text = cut("é".repeat(1000), 301);
+        assert!(text.len() <= 301 && text.starts_with("éé") && text.contains("its text has 2000 bytes"), "{text}");
+    }
 }

@@ -29,6 +29,11 @@ pub fn wants_detailed_exit_code(args: &[String]) -> bool {
     args.iter().any(|arg| flag(arg) == Some("detailed-exitcode") && !arg.ends_with("=false"))
 }
 
+/// Whether `-upgrade` is given.
+pub fn upgrades(args: &[String]) -> bool {
+    args.iter().any(|arg| flag(arg) == Some("upgrade") && !arg.ends_with("=false"))
+}
+
 fn pick(args: &[String], accept: impl Fn(&str) -> bool) -> Vec<OsString> {
     let mut picked = Vec::new();
     let mut args = args.iter();

@@ -3,6 +3,9 @@
 //!
 //! The runner has no access to the Kubernetes API; it talks only to the hub.
 
+mod answer;
+mod backend;
+mod backend_notice;
 mod cancel;
 mod command;
 mod console;
@@ -19,17 +22,21 @@ mod plan;
 mod plugins;
 mod process;
 mod progress;
+mod prompt;
 mod redact;
+mod retry;
 mod run;
 mod sensitive;
 mod setup;
 mod state;
+mod state_only;
 mod steps;
 mod stop;
 mod terminal;
 mod tool;
 mod watch;
 
+pub use backend::declared as declared_backend;
 pub use command::Args;
 pub use gate::hook;
 pub use install::install;

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use knoll_api::wire::Answer;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -87,29 +88,86 @@ pub async fn run(program: &Program, execution: Execution<'_>) -> io::Result<Ende
     }
 }
 
-async fn run_with_pipe(program: &Program, execution: Execution<'_>) -> io::Result<Ended> {
+/// The result of a process whose output was collected.
+pub struct Collected {
+    pub ended: Ended,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    /// Whether the output was not larger than [`Answer::LARGEST`].
+    pub is_whole: bool,
+}
+
+/// Runs `program` to its end without a terminal, and collects its output instead of printing it.
+///
+/// # Errors
+/// If it cannot be started.
+pub async fn collect(program: &Program, execution: Execution<'_>) -> io::Result<Collected> {
+    let (mut child, streams) = spawn(program, Streams::Apart)?;
+    let readers = streams.into_iter().map(|reader| {
+        let reader = pipe::Receiver::from_owned_fd(reader)?.take(Answer::LARGEST / 2 + 1);
+        Ok(tokio::spawn(async move {
+            let (mut reader, mut bytes) = (reader, Vec::new());
+            let _ = reader.read_to_end(&mut bytes).await;
+            bytes
+        }))
+    });
+    let readers = readers.collect::<io::Result<Vec<_>>>()?;
+    let (status, timed_out) = wait(&mut child, program.stops, execution).await?;
+    let mut outputs = Vec::new();
+    for reader in readers {
+        // A background process that was left behind can hold the output open.
+        outputs
+            .push(tokio::time::timeout(COLLECT_TIMEOUT, reader).await.map_err(io::Error::other)?.unwrap_or_default());
+    }
+    let is_whole = outputs.iter().all(|output| output.len() as u64 <= Answer::LARGEST / 2);
+    let (stderr, stdout) = (outputs.pop().unwrap_or_default(), outputs.pop().unwrap_or_default());
+    let ended = Ended { code: code(status), message: String::new(), timed_out };
+    Ok(Collected { ended, stdout, stderr, is_whole })
+}
+
+/// Where the two output streams of a process go.
+enum Streams {
+    /// Into one pipe, so that their order is preserved.
+    Together,
+    /// Into a pipe each.
+    Apart,
+}
+
+/// Starts a process without a terminal, and returns it with the read ends of its output.
+fn spawn(program: &Program, streams: Streams) -> io::Result<(Child, Vec<OwnedFd>)> {
     let input = match &program.input {
         Some(file) => Stdio::from(std::fs::File::open(file)?),
         None => Stdio::null(),
     };
-    // Both streams share one pipe, so that their order is preserved.
     let (reader, writer) = io::pipe()?;
-    let mut command = tokio::process::Command::new(&program.file);
-    command
+    let mut readers = vec![OwnedFd::from(reader)];
+    let errors = match streams {
+        Streams::Together => writer.try_clone()?,
+        Streams::Apart => {
+            let (reader, writer) = io::pipe()?;
+            readers.push(OwnedFd::from(reader));
+            writer
+        }
+    };
+    let child = tokio::process::Command::new(&program.file)
         .args(&program.args)
         .env_clear()
         .envs(&program.env)
         .current_dir(&program.folder)
         .stdin(input)
-        .stdout(writer.try_clone()?)
-        .stderr(writer)
+        .stdout(writer)
+        .stderr(errors)
         // A process group of its own: a signal to the runner reaches terraform once, sent by the runner.
         .process_group(0)
-        .kill_on_drop(true);
-    let child = command.spawn()?;
-    // The command holds write ends of the pipe, which ends only when all of them are closed.
-    drop(command);
-    let reader = OwnedFd::from(reader);
+        .kill_on_drop(true)
+        .spawn()?;
+    // The command is dropped here, and with it its write ends: a pipe ends only when all of them are closed.
+    Ok((child, readers))
+}
+
+async fn run_with_pipe(program: &Program, execution: Execution<'_>) -> io::Result<Ended> {
+    let (child, mut readers) = spawn(program, Streams::Together)?;
+    let reader = readers.pop().ok_or_else(|| io::Error::other("no output"))?;
     let same = reader.try_clone()?;
     let output = pipe::Receiver::from_owned_fd(reader)?;
     finish((child, program.stops), (output, same), execution, std::future::pending()).await
@@ -226,6 +284,8 @@ pub(crate) fn code(status: ExitStatus) -> i32 {
 
 /// How long the output may stay open after its process has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long collected output may stay open after its process has ended. Its end is the end of the answer.
+const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Prints the output of a process to its end. A background process that was left behind can hold the output open, so
 /// once the process itself is `over`, only bytes that are already in the pipe are awaited.

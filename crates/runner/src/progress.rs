@@ -66,6 +66,7 @@ impl Reporter {
     }
 
     pub fn ended(&self, name: StepName, state: StepState, exit_code: Option<i32>, message: Option<String>) {
+        self.note(|now| now.prompted_at = None);
         self.step(name, |step| {
             step.state = state;
             step.finished_at = state.is_finished().then(now_micros);
@@ -83,9 +84,20 @@ impl Reporter {
         self.note(|now| now.bundle = Some(digest));
     }
 
+    /// Records the variables that the module does not declare.
+    pub fn undeclared(&self, names: Vec<String>) {
+        self.note(|now| now.undeclared_variables = names);
+    }
+
     /// Records that a client has attached, and announces it.
     pub fn attached(&self) {
         self.note(|now| now.attached = true);
+        self.announce();
+    }
+
+    /// Records whether terraform waits for an answer in a terminal, and announces it.
+    pub fn waits_for_answer(&self, waits: bool) {
+        self.note(|now| now.prompted_at = waits.then(now_micros));
         self.announce();
     }
 

@@ -1,11 +1,12 @@
-//! Masks sensitive values in everything that leaves the runner: output, log and messages.
+//! Masks sensitive values in logs and messages. The answer of a reading command is not a log: see [`crate::answer`].
 //!
 //! A value is masked as it is, and in the forms in which programs print it: escaped as in JSON, percent-encoded, and in
-//! base64, also inside a longer text that was encoded as a whole. Each line of a multi-line value is masked too.
+//! base64, also inside a longer text that was encoded as a whole. Each line of a multi-line value is masked too. A line of
+//! JSON stays JSON.
 //!
-//! *Caveats.* A value of less than eight characters is masked only as a separate word: elsewhere it is probably part of
-//! another word, and the gaps would reveal it. A single character, `true`, `false` and `null` are not masked. A value that
-//! was encrypted, hashed or reversed cannot be found.
+//! *Caveats.* A short value or an ordinary word is masked only as a separate word ([`is_token`]). A common value
+//! ([`is_common`]) is not masked: terraform prints it everywhere, and the gaps would reveal it. A value that was encrypted,
+//! hashed or reversed cannot be found.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,10 +15,106 @@ use crate::sensitive::forms;
 
 /// The replacement of a sensitive value.
 const MASK: &[u8] = b"(sensitive)";
+/// The replacement of a number in JSON.
+const QUOTED_MASK: &[u8] = b"\"(sensitive)\"";
 /// A shorter value is masked only as a separate word.
 const WORD: usize = 8;
+/// A longer text of letters alone is not a word of any language.
+const LONGEST_WORD: usize = 16;
 /// A shorter value is not masked.
-const SHORTEST: usize = 2;
+const SHORTEST: usize = 3;
+/// A number of fewer digits is not masked.
+const SHORTEST_NUMBER: usize = 4;
+/// Words that terraform and its modules print for other reasons than a value that happens to be one of them.
+const COMMON: [&str; 72] = [
+    "admin",
+    "all",
+    "any",
+    "apply",
+    "bool",
+    "change",
+    "changed",
+    "changes",
+    "client",
+    "create",
+    "data",
+    "database",
+    "default",
+    "delete",
+    "destroy",
+    "dev",
+    "development",
+    "disabled",
+    "dynamic",
+    "enabled",
+    "error",
+    "example",
+    "false",
+    "file",
+    "files",
+    "for",
+    "get",
+    "host",
+    "http",
+    "https",
+    "input",
+    "key",
+    "latest",
+    "list",
+    "local",
+    "localhost",
+    "main",
+    "map",
+    "master",
+    "module",
+    "name",
+    "none",
+    "null",
+    "number",
+    "object",
+    "off",
+    "output",
+    "outputs",
+    "password",
+    "plan",
+    "prod",
+    "production",
+    "provider",
+    "public",
+    "read",
+    "region",
+    "resource",
+    "root",
+    "secret",
+    "set",
+    "staging",
+    "state",
+    "string",
+    "terraform",
+    "test",
+    "token",
+    "true",
+    "tuple",
+    "type",
+    "user",
+    "value",
+    "yes",
+];
+
+/// Whether a value is too short or too common to be masked.
+fn is_common(value: &str) -> bool {
+    let number = value.bytes().all(|byte| byte.is_ascii_digit()) && value.len() < SHORTEST_NUMBER;
+    value.len() < SHORTEST || number || COMMON.contains(&value.to_ascii_lowercase().as_str())
+}
+
+/// Whether a text is masked wherever it stands, because it cannot be part of another word by chance: an ordinary word has
+/// letters of one case alone, but for its first.
+fn is_token(needle: &[u8]) -> bool {
+    let is_word = needle.iter().all(u8::is_ascii_lowercase)
+        || needle.iter().all(u8::is_ascii_uppercase)
+        || matches!(needle, [first, rest @ ..] if first.is_ascii_uppercase() && rest.iter().all(u8::is_ascii_lowercase));
+    needle.len() >= LONGEST_WORD || (needle.len() >= WORD && !is_word)
+}
 
 /// The sensitive values of a run. Cheap to clone; all clones share the values.
 #[derive(Clone, Default)]
@@ -37,7 +134,7 @@ impl Needles {
     fn with(&self, more: impl IntoIterator<Item = Vec<u8>>) -> Option<Self> {
         let mut all = self.all.clone();
         let before = all.len();
-        all.extend(more.into_iter().filter(|needle| needle.len() >= SHORTEST));
+        all.extend(more);
         if all.len() == before {
             return None;
         }
@@ -67,22 +164,27 @@ impl Redactor {
     /// Adds values to mask.
     pub fn learn<'a>(&self, values: impl IntoIterator<Item = &'a str>) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(next) = known.with(values.into_iter().flat_map(forms)) {
+        if let Some(next) = known.with(values.into_iter().filter(|value| !is_common(value.trim())).flat_map(forms)) {
             *known = Arc::new(next);
         }
     }
 
     /// Masks sensitive values in `text`.
     pub fn text(&self, text: &str) -> String {
+        String::from_utf8_lossy(&self.bytes(text.as_bytes())).into_owned()
+    }
+
+    /// Masks sensitive values in a whole output.
+    pub fn bytes(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = self.stream();
-        let mut out = stream.push(text.as_bytes());
+        let mut out = stream.push(bytes);
         out.extend(stream.finish());
-        String::from_utf8_lossy(&out).into_owned()
+        out
     }
 
     /// Masks output that arrives in chunks, including values that are split between two chunks.
     pub fn stream(&self) -> Stream {
-        Stream { redactor: self.clone(), held: Vec::new(), before: None }
+        Stream { redactor: self.clone(), held: Vec::new(), before: None, before_space: None }
     }
 
     fn needles(&self) -> Arc<Needles> {
@@ -97,6 +199,8 @@ pub struct Stream {
     held: Vec<u8>,
     /// The byte before `held`.
     before: Option<u8>,
+    /// The last byte before `held` that is not whitespace.
+    before_space: Option<u8>,
 }
 
 impl Stream {
@@ -119,7 +223,7 @@ impl Stream {
             let rest = &self.held[at..];
             match find(&needles, rest, self.before, is_end) {
                 Match::Value(length) => {
-                    out.extend_from_slice(MASK);
+                    out.extend_from_slice(mask(&rest[..length], self.before_space, rest.get(length)));
                     at += length;
                 }
                 Match::Perhaps => break,
@@ -128,7 +232,12 @@ impl Stream {
                     at += 1;
                 }
             }
-            self.before = Some(self.held[at - 1]);
+            // The letter of an escape such as `\n` is not part of a word.
+            let escaped = self.before == Some(b'\\') && matches!(self.held[at - 1], b'n' | b'r' | b't');
+            self.before = if escaped { Some(b' ') } else { Some(self.held[at - 1]) };
+            if !self.held[at - 1].is_ascii_whitespace() {
+                self.before_space = self.before;
+            }
         }
         self.held.drain(..at);
         out
@@ -138,12 +247,13 @@ impl Stream {
 fn find(needles: &Needles, rest: &[u8], before: Option<u8>, is_end: bool) -> Match {
     let mut perhaps = false;
     for needle in needles.starting_with(rest[0]) {
-        if needle.len() < WORD && before.is_some_and(is_word) {
+        let is_token = is_token(needle);
+        if !is_token && before.is_some_and(is_word) {
             continue;
         }
         if rest.starts_with(needle) {
             match rest.get(needle.len()) {
-                _ if needle.len() >= WORD => return Match::Value(needle.len()),
+                _ if is_token => return Match::Value(needle.len()),
                 None if is_end => return Match::Value(needle.len()),
                 None => return Match::Perhaps,
                 Some(next) if is_word(*next) => {}
@@ -156,6 +266,14 @@ fn find(needles: &Needles, rest: &[u8], before: Option<u8>, is_end: bool) -> Mat
         }
     }
     if perhaps { Match::Perhaps } else { Match::Nothing }
+}
+
+/// The replacement of a value. A bare number in JSON becomes a string, so that the line can still be parsed.
+fn mask(value: &[u8], before: Option<u8>, next: Option<&u8>) -> &'static [u8] {
+    let is_number = value.iter().all(|byte| byte.is_ascii_digit() || b".-+eE".contains(byte));
+    let in_json =
+        matches!(before, Some(b':' | b'[' | b',')) && matches!(next, Some(b',' | b'}' | b']' | b'\n' | b'\r'));
+    if is_number && in_json { QUOTED_MASK } else { MASK }
 }
 
 /// Whether a byte is part of a word. Bytes of non-ASCII letters are.
@@ -187,8 +305,8 @@ mod tests {
         check(&["hunter2"], &["h", "u", "n", "t", "e", "r", "2"], "(sensitive)");
         check(&["hunter22"], &["hunhunter22"], "hun(sensitive)");
         check(&["hunter2"], &["hunter"], "hunter");
-        check(&["abcdefgh", "abcdefghij"], &["abcdefghij abcdefgh abcdefghi"], "(sensitive) (sensitive) (sensitive)i");
-        check(&["abcdefgh", "abcdefghij"], &["abcdefgh", "ik"], "(sensitive)ik");
+        check(&["abcdefg1", "abcdefg1ij"], &["abcdefg1ij abcdefg1 abcdefg1i"], "(sensitive) (sensitive) (sensitive)i");
+        check(&["abcdefg1", "abcdefg1ij"], &["abcdefg1", "ik"], "(sensitive)ik");
     }
 
     #[test]
@@ -210,9 +328,30 @@ mod tests {
     #[test]
     fn short_values_are_masked_as_words_and_the_shortest_not_at_all() {
         check(&["abc"], &["abc abcd xabc (abc) a", "bc"], "(sensitive) abcd xabc ((sensitive)) (sensitive)");
-        check(&["42"], &["port 42, 420, 142"], "port (sensitive), 420, 142");
-        check(&["prod"], &["prod production \"prod\" pre_prod"], "(sensitive) production \"(sensitive)\" pre_prod");
-        check(&["a", "", "1"], &["a 1 true"], "a 1 true");
+        check(&["4711"], &["port 4711, 47110, 14711"], "port (sensitive), 47110, 14711");
+        check(&["42", "443"], &["port 42, 443"], "port 42, 443");
+        check(&["a", "", "1", "ab"], &["a 1 true ab"], "a 1 true ab");
+    }
+
+    #[test]
+    fn ordinary_words_are_masked_as_words_and_common_ones_not_at_all() {
+        check(&["string", "Prod", "password"], &["a string, prod, password = 1"], "a string, prod, password = 1");
+        check(&["mountain"], &["mountain mountains \"mountain\""], "(sensitive) mountains \"(sensitive)\"");
+        check(&["mountain7"], &["xmountain7x"], "x(sensitive)x");
+        check(&["mounTain"], &["xmounTainx"], "x(sensitive)x");
+        check(
+            &["mountain", "x7q"],
+            &[r"\\nmountain\\nx7q\\n \nmountain"],
+            r"\\n(sensitive)\\n(sensitive)\\n \n(sensitive)",
+        );
+    }
+
+    #[test]
+    fn a_line_of_json_stays_json() {
+        let line = r#"{"port":54321,"ports":[54321, 54321],"text":"54321","last": 54321}"#;
+        let expect = r#"{"port":"(sensitive)","ports":["(sensitive)", "(sensitive)"],"text":"(sensitive)","last": "(sensitive)"}"#;
+        check(&["54321"], &[line], expect);
+        check(&["54321"], &["port 54321, and more"], "port (sensitive), and more");
     }
 
     #[test]

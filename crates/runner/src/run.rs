@@ -203,9 +203,10 @@ fn prepare(
     if let Some(state) = &material.state {
         console.learn(&sensitive::of_state(state));
     }
-    let folders = Folders::new(&config.work_dir);
+    let folders = Folders::new(&config.work_dir, job);
     setup::prepare(job, &material, &folders).map_err(|error| failed(&error))?;
     console.learn(&declared::values(job, &folders.module()));
+    reporter.undeclared(declared::undeclared(job, &folders.module()));
     let plugins = config.plugin_cache.as_deref().and_then(|shared| plugins_of(shared, &folders));
     let cache = plugins.as_deref().map(Plugins::path);
     let env = setup::environment(job, &folders, cache, terminal.is_some(), std::env::vars_os())

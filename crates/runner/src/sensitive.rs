@@ -36,6 +36,9 @@ pub fn of_job(job: &Job) -> Vec<String> {
         }
     }
     found.extend(job.masked.iter().cloned());
+    // The module says which of its variables are sensitive.
+    let env = job.input.iter().flat_map(|input| &input.env);
+    found.extend(env.filter(|(name, _)| !name.starts_with("TF_VAR_")).map(|(_, value)| value.clone()));
     found
 }
 

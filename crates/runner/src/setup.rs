@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use knoll_api::wire::{Job, JobVariable};
 use serde_json::{Map, Value, json};
 
-use crate::tool;
+use crate::{backend, flags, tool};
 
 /// File names that a user's module cannot use, because the runner writes files with these names.
 const OURS: [&str; 2] = ["knoll_override.tf.json", "knoll_version.tf.json"];
 /// Terraform reads `*.auto.tfvars` in the order of their names, and the last one wins. These names sort last.
 const VARIABLES: &str = "zzzz-knoll";
+/// The state file of a local backend without settings.
+pub const STATE_FILE: &str = "terraform.tfstate";
 const LOCK_FILE: &str = ".terraform.lock.hcl";
 
 /// Why the working directory cannot be prepared.
@@ -27,6 +29,14 @@ pub enum SetupError {
     /// A user's file has a reserved name.
     #[error("the module contains a file `{0}`, which is a name reserved by Knoll; rename it")]
     Reserved(String),
+    /// The module keeps its state elsewhere, and the Workspace has none yet.
+    #[error(
+        "the module declares `{backend}`, and Workspace `{workspace}` has no state of its own yet: a plan would create \
+         everything a second time that the other state knows. To keep that backend, use a Workspace with `state: \
+         external` (`knoll workspace new NAME --external-state`); to move the state here, save it with `terraform state \
+         pull` and store it with `knoll state push FILE`; if nothing exists yet, remove the block"
+    )]
+    Backend { backend: String, workspace: String },
     /// A file of the run's input would lie outside of the module's files.
     #[error("the variable file `{0}` is outside of the module's files; use a path inside of them")]
     Outside(String),
@@ -44,12 +54,18 @@ pub enum SetupError {
 #[derive(Clone, Debug)]
 pub struct Folders {
     root: PathBuf,
+    /// The name of the terraform workspace.
+    workspace: String,
 }
+
+/// Terraform's name of the workspace that a state belongs to if it belongs to no other.
+pub const DEFAULT_WORKSPACE: &str = "default";
 
 impl Folders {
     /// A layout below `root`, which need not exist.
-    pub fn new(root: &Path) -> Self {
-        Folders { root: root.to_owned() }
+    pub fn new(root: &Path, job: &Job) -> Self {
+        let workspace = job.terraform_workspace.clone().unwrap_or_else(|| DEFAULT_WORKSPACE.to_owned());
+        Folders { root: root.to_owned(), workspace }
     }
 
     pub fn root(&self) -> &Path {
@@ -68,9 +84,20 @@ impl Folders {
         if path.as_os_str().is_empty() { bundle } else { bundle.join(path) }
     }
 
-    /// The state file of terraform's local backend.
+    /// The directory of the states of terraform's local backend.
+    fn states(&self) -> PathBuf {
+        self.root.join("state")
+    }
+
+    /// The state file of terraform's local backend. It has a directory of its own, by which terraform knows that the
+    /// workspace exists.
     pub fn state(&self) -> PathBuf {
-        self.root.join("state").join("terraform.tfstate")
+        self.state_folder().join(STATE_FILE)
+    }
+
+    /// The directory of the state file.
+    pub fn state_folder(&self) -> PathBuf {
+        self.states().join(&self.workspace)
     }
 
     /// The plan file. Terraform prints its name.
@@ -118,7 +145,7 @@ pub struct Material {
 pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), SetupError> {
     let unpacked = folders.bundle();
     let state = folders.state();
-    for folder in [&unpacked, state.parent().unwrap_or(&folders.root), &folders.hooks()] {
+    for folder in [&unpacked, &folders.states(), state.parent().unwrap_or(&folders.root), &folders.hooks()] {
         // A restarted container finds the files of the previous one.
         match fs::remove_dir_all(folder) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -142,12 +169,26 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
             return Err(SetupError::Reserved(name.to_owned()));
         }
     }
+    if backend::starts_empty(job, material.state.is_some())
+        && let Some(backend) = backend::declared(&module)
+    {
+        return Err(SetupError::Backend { backend, workspace: job.workspace.clone() });
+    }
     if job.managed_state {
         // The path is relative, so that a plan is valid in another pod with other directories.
         let depth = module.strip_prefix(&unpacked).map_or(0, |path| path.components().count());
-        let path = format!("{}../state/terraform.tfstate", "../".repeat(depth));
-        let backend = json!({"terraform": {"backend": {"local": {"path": path}}}});
+        let states = format!("{}../state", "../".repeat(depth));
+        // Terraform uses `path` for the workspace `default`, and `workspace_dir` for all others.
+        let path = format!("{states}/{DEFAULT_WORKSPACE}/terraform.tfstate");
+        let backend = json!({"terraform": {"backend": {"local": {"path": path, "workspace_dir": states}}}});
         write(&module.join(OURS[0]), backend.to_string().as_bytes())?;
+        // `terraform state rm` and its like write their backups to the default directory of the workspace.
+        let backups = module.join("terraform.tfstate.d").join(&folders.workspace);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&backups)
+            .map_err(|source| SetupError::Write { path: backups, source })?;
         if let Some(content) = &material.state {
             write(&state, content)?;
         }
@@ -157,7 +198,10 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
         let version = json!({"terraform": {"required_version": tool::constraint(version)}});
         write(&module.join(OURS[1]), version.to_string().as_bytes())?;
     }
+    // `init -upgrade` selects providers anew; the checksums of the stored lock file could refuse them.
+    let upgrades = job.command.as_deref() == Some("init") && flags::upgrades(&job.args);
     if let Some(lock_file) = &job.lock_file
+        && !upgrades
         && !folders.lock_file().exists()
     {
         write(&folders.lock_file(), lock_file.as_bytes())?;
@@ -196,12 +240,23 @@ fn write_input(job: &Job, folders: &Folders) -> Result<(), SetupError> {
     }
 }
 
+/// Whether a file of the module has a block for the encryption of the state, which only tofu knows.
+pub fn names_encryption(module: &Path) -> bool {
+    let files = fs::read_dir(module).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_code = |file: &PathBuf| {
+        let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        [".tf", ".tofu", ".tf.json", ".tofu.json"].iter().any(|ending| name.ends_with(ending))
+    };
+    files.filter(is_code).any(|file| fs::read_to_string(file).is_ok_and(|text| text.contains("encryption")))
+}
+
 /// Whether a file is a leftover of running terraform in the user's working copy, which must not be mistaken for the
 /// run's own.
 fn is_left_behind(name: &Path, managed_state: bool) -> bool {
     let first = name.iter().next().and_then(OsStr::to_str).unwrap_or_default();
     let state = matches!(first, "terraform.tfstate" | "terraform.tfstate.backup" | "terraform.tfstate.d");
-    first == ".terraform" || (managed_state && state)
+    // The root module may be in any folder of the bundle.
+    name.iter().any(|part| part == ".terraform") || (managed_state && state)
 }
 
 fn write_variables(job: &Job, module: &Path) -> Result<(), SetupError> {
@@ -270,6 +325,9 @@ pub fn environment(
     if !interactive {
         set(&mut env, "TF_INPUT", "0");
     }
+    for (name, value) in job.input.iter().flat_map(|input| &input.env) {
+        set(&mut env, name, value);
+    }
     for variable in &job.variables {
         let JobVariable { key, value, env: is_env, expression, .. } = variable;
         if !is_env && !expression {
@@ -286,6 +344,9 @@ pub fn environment(
             Value::Array(_) | Value::Object(_) => value.to_string(),
         };
         set(&mut env, name, text);
+    }
+    if job.managed_state {
+        set(&mut env, "TF_WORKSPACE", &folders.workspace);
     }
     Ok(env)
 }

@@ -1,9 +1,9 @@
 //! Uploads every state that terraform writes to the hub, as it is written.
 //!
-//! Terraform's local backend rewrites one file after each resource. The runner watches the directory of that file. It
-//! uploads a file that parses as a complete state and ignores a partially written one. One upload is in flight at a
-//! time, and the newest state wins. The file that exists after terraform has exited is authoritative:
-//! [`StateUploader::settle`] returns once the hub has it.
+//! Terraform's local backend rewrites one file after each resource, and that of OpenTofu at most every 20 seconds. The
+//! runner watches the directory of that file. It uploads a file that parses as a complete state and ignores a partially
+//! written one. One upload is in flight at a time, and the newest state wins. The file that exists after terraform has
+//! exited is authoritative: [`StateUploader::settle`] returns once the hub has it.
 
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;

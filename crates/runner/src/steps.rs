@@ -1,29 +1,35 @@
 //! Runs the steps of a job in order.
 
-use std::ffi::OsString;
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::Either;
+use knoll_api::names;
 use knoll_api::run::{Operation, PlanSummary};
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{EndReason, Exit, Job, path, stored};
+use knoll_api::wire::{EndReason, Exit, Job, path, step_heading, stored};
+use knoll_api::workspace::Tool;
 use reqwest::Method;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::console::Console;
-use crate::describe::{describe, show_state};
+use crate::describe::{describe, render, show_state};
 use crate::hub::Hub;
 use crate::plan;
 use crate::plugins::Plugins;
 use crate::process::{self, Ended, Execution, Grace, Program, Stops};
 use crate::progress::Reporter;
-use crate::setup::{self, Folders};
+use crate::prompt::Shown;
+use crate::setup::{self, Folders, STATE_FILE};
 use crate::state::StateUploader;
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
-use crate::{flags, hooks, memory, sensitive, tool};
+use crate::{answer, flags, hooks, memory, retry, sensitive, state_only, tool};
 
 /// The exit code of a cancelled run: 128 + SIGINT.
 const STOPPED: i32 = 130;
@@ -76,6 +82,8 @@ impl Failure {
 struct Planned {
     digest: String,
     changes: bool,
+    /// The text that people review; none when nobody does.
+    text: Option<Bytes>,
     /// The task that summarizes the plan while the next steps run.
     summary: Option<JoinHandle<()>>,
 }
@@ -119,7 +127,8 @@ impl Steps {
     }
 
     async fn steps(&self, planned: &mut Option<Planned>, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
-        for &step in self.job.steps.iter().filter(|step| **step != StepName::Setup) {
+        let skipped = |step| step == StepName::Setup || (step == StepName::Init && self.is_state_only());
+        for &step in self.job.steps.iter().filter(|step| !skipped(**step)) {
             self.step(step, planned, uploads).await?;
         }
         Ok(())
@@ -141,6 +150,9 @@ impl Steps {
             return Err(failure);
         }
         self.reporter.started(step, self.console.offset());
+        // The log of a command without hooks is the output of the command.
+        let is_conversation =
+            self.terminal.is_some() || (self.job.operation == Operation::Command && self.job.hooks.is_empty());
         let applies = matches!(step, StepName::PreApply | StepName::Apply | StepName::PostApply);
         if applies && planned.as_ref().is_some_and(|planned| !planned.changes) {
             // Terraform refuses to apply a plan without changes.
@@ -150,6 +162,9 @@ impl Steps {
         if !matches!(step, StepName::Setup | StepName::Review | StepName::Outputs) {
             // The other steps take no time; they go into the next report.
             self.reporter.announce();
+        }
+        if !is_conversation && step != StepName::Outputs {
+            self.console.line(&step_heading(step)).await;
         }
         let mut note = None;
         let result = match step {
@@ -206,11 +221,28 @@ impl Steps {
                 self.console.line(&format!("knoll: {mismatch}")).await;
                 return Err(Failure { message: mismatch.to_string(), ..failure });
             }
-            Err(failure) => return Err(failure),
+            Err(failure) => return Err(self.explain_lock_file(failure).await),
         }
         self.share_plugins().await;
         self.keep_lock_file(uploads);
         Ok(())
+    }
+
+    /// Says where the lock file is that terraform complains about, if the user's directory has none.
+    async fn explain_lock_file(&self, failure: Failure) -> Failure {
+        let words = failure.message.split_whitespace().collect::<Vec<_>>().join(" ");
+        let stored = self.job.lock_file.as_ref().map(String::as_bytes);
+        let is_stored = stored.is_some() && std::fs::read(self.folders.lock_file()).ok().as_deref() == stored;
+        if !is_stored || !words.contains("dependency lock file") {
+            return failure;
+        }
+        let hint = format!(
+            "the dependency lock file is that of earlier runs, in the Secret `{}` (key `lock`); `knoll init -upgrade` \
+             replaces it",
+            names::state_secret(&self.job.workspace)
+        );
+        self.console.line(&format!("knoll: {hint}")).await;
+        Failure { message: format!("{}\n{hint}", failure.message), ..failure }
     }
 
     /// Whether a step's output is printed only if it fails, so that `knoll output -json` prints only JSON.
@@ -262,12 +294,19 @@ impl Steps {
         let bytes = self.read_plan()?;
         let digest = plan::digest(&bytes);
         let changes = ended.code == CHANGES;
-        let mut planned = Planned { digest, changes, summary: None };
+        let mut planned = Planned { digest, changes, text: None, summary: None };
         if !changes && !self.job.steps.contains(&StepName::PostPlan) {
             let digest = Some(planned.digest.clone());
             self.reporter.planned(PlanSummary { digest, ..PlanSummary::default() });
         } else if self.is_decided_on() {
-            self.reporter.planned(self.describe(StepName::Plan, &planned.digest, changes).await?);
+            let mut summary = self.describe(StepName::Plan, &planned.digest, changes).await?;
+            if changes && self.is_reviewed() {
+                // The description has told the console which values to mask in the text.
+                let text = self.render(StepName::Plan).await?;
+                summary.text_digest = Some(plan::digest(&text));
+                planned.text = Some(text);
+            }
+            self.reporter.planned(summary);
         } else if memory::is_limited() {
             // Running terraform and its providers twice at a time could exceed the memory limit during the apply.
             if let Ok(summary) = self.describe(StepName::Plan, &planned.digest, changes).await {
@@ -294,23 +333,31 @@ impl Steps {
 
     /// Summarizes the plan with `terraform show -json`. A failure says why.
     pub(crate) async fn describe(&self, step: StepName, digest: &str, changes: bool) -> Result<PlanSummary, Failure> {
+        self.shown(step, self.description(digest, changes)).await
+    }
+
+    /// The plan as `terraform show` prints it for people.
+    async fn render(&self, step: StepName) -> Result<Bytes, Failure> {
+        self.shown(step, render(self.terraform(), self.folders.clone(), self.console.clone())).await
+    }
+
+    /// Waits for a `terraform show` of the plan. A failure says why.
+    async fn shown<T>(&self, step: StepName, show: impl Future<Output = std::io::Result<T>>) -> Result<T, Failure> {
         let limit = self.job.timeouts.get(&step).copied().map_or(Duration::MAX, Duration::from_secs);
         let failed = |reason, why: &str| Failure::new(reason, format!("cannot describe the plan: {why}"));
-        let described = tokio::select! {
-            described = self.description(digest, changes) => {
-                described.map_err(|error| failed(EndReason::StepFailed, &error.to_string()))
-            }
+        let shown = tokio::select! {
+            shown = show => shown.map_err(|error| failed(EndReason::StepFailed, &error.to_string())),
             () = tokio::time::sleep(limit) => {
-                Err(failed(EndReason::TimedOut, &format!("`show -json` exceeded the timeout of {}s", limit.as_secs())))
+                Err(failed(EndReason::TimedOut, &format!("`show` exceeded the timeout of {}s", limit.as_secs())))
             }
             () = self.stop.requested() => {
                 return Err(self.stopped().unwrap_or_else(|| failed(EndReason::Cancelled, "it was cancelled")));
             }
         };
-        if let Err(failure) = &described {
+        if let Err(failure) = &shown {
             self.console.line(&format!("knoll: {}", failure.message)).await;
         }
-        described
+        shown
     }
 
     fn description(&self, digest: &str, changes: bool) -> impl Future<Output = std::io::Result<PlanSummary>> + use<> {
@@ -332,14 +379,18 @@ impl Steps {
         Ok(())
     }
 
-    /// Uploads the plan, so that another pod can apply exactly these bytes.
+    /// Uploads the plan, so that another pod can apply exactly these bytes, and the text that people review.
     async fn store_plan(&self, planned: &Planned) -> Result<(), Failure> {
         if !planned.changes {
             return Ok(());
         }
         let bytes = self.verified_plan(&planned.digest)?;
-        let sent = self.hub.send("the plan", Method::PUT, path::PLAN, bytes).await;
-        sent.map(drop).map_err(|error| Failure::new(EndReason::StepFailed, error))
+        let failed = |error| Failure::new(EndReason::StepFailed, error);
+        self.hub.send("the plan", Method::PUT, path::PLAN, bytes).await.map_err(failed)?;
+        if let Some(text) = planned.text.clone() {
+            self.hub.send("the plan's text", Method::PUT, path::PLAN_TEXT, text).await.map_err(failed)?;
+        }
+        Ok(())
     }
 
     async fn apply(&self, planned: Option<&Planned>) -> Result<(), Failure> {
@@ -356,9 +407,11 @@ impl Steps {
         Ok(())
     }
 
-    /// Runs `terraform apply`, which plans, asks the attached client, and applies in one process.
+    /// Runs `terraform apply`, which plans, asks the attached client, and applies in one process. Without a client, the
+    /// input of the run has the answer.
     async fn apply_what_terraform_asks(&self) -> Result<(), Failure> {
-        if self.terminal.is_none() {
+        let input = self.stdin();
+        if self.terminal.is_none() && input.is_none() {
             let message = "no client attached in time to answer terraform, so nothing was changed; start a new run";
             return Err(Failure::new(EndReason::AttachTimedOut, message));
         }
@@ -367,12 +420,24 @@ impl Steps {
             Operation::Refresh => &["apply", "-refresh-only"],
             Operation::Plan | Operation::Apply | Operation::Command => &["apply"],
         };
-        let mut args: Vec<OsString> = words.iter().map(OsString::from).collect();
-        args.push(self.input());
+        let mut program = self.terraform();
+        let args = &mut program.args;
+        args.extend(words.iter().map(OsString::from));
+        args.push("-input=true".into());
         args.extend(self.job.targets.iter().map(|target| OsString::from(format!("-target={target}"))));
         args.extend(self.job.replace.iter().map(|replace| OsString::from(format!("-replace={replace}"))));
         args.extend(self.job.args.iter().map(OsString::from));
-        self.attempts(StepName::Apply, &args, &[0]).await.map(drop)
+        program.env.remove(OsStr::new("TF_INPUT"));
+        program.input = input;
+        let ended = self.process(StepName::Apply, &program).await?;
+        match self.judge(StepName::Apply, ended, &[0]) {
+            Ok(_) => Ok(()),
+            Err(failure) if is_declined(&failure) => {
+                let message = "The plan was not approved at the prompt, so nothing was changed.".to_owned();
+                Err(Failure { reason: EndReason::Cancelled, message, ..failure })
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     async fn command(&self, uploads: &mut Vec<JoinHandle<()>>) -> Result<(), Failure> {
@@ -384,7 +449,7 @@ impl Steps {
             program.stops = Stops::Together;
         } else {
             if let Some(requested) = &self.job.version
-                && !self.job.steps.contains(&StepName::Init)
+                && (self.is_state_only() || !self.job.steps.contains(&StepName::Init))
             {
                 tool::check(self.job.tool, requested, &self.program)
                     .await
@@ -398,9 +463,25 @@ impl Steps {
                 None => arg.into(),
             });
         }
-        let has_input = self.job.input.as_ref().is_some_and(|input| input.stdin.is_some());
-        program.input = has_input.then(|| self.folders.stdin());
-        let ended = self.process(StepName::Command, &program).await?;
+        if self.is_state_only() {
+            program.folder = self.folders.state_folder();
+            // Without a backend, terraform reads the state file of its directory only in this workspace.
+            program.env.insert("TF_WORKSPACE".into(), setup::DEFAULT_WORKSPACE.into());
+        }
+        if self.job.managed_state && matches!(command, "console" | "sh") {
+            // `terraform console` reads this file, whatever its backend.
+            match std::os::unix::fs::symlink(self.folders.state(), self.folders.module().join(STATE_FILE)) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(Failure::new(EndReason::StepFailed, format!("cannot link the state file: {error}")));
+                }
+                _ => {}
+            }
+        }
+        program.input = self.stdin();
+        let ended = match self.job.answers && self.terminal.is_none() {
+            true => answer::run(self, &program).await?,
+            false => self.process(StepName::Command, &program).await?,
+        };
         let judged = self.judge(StepName::Command, ended, &[0]).map(drop);
         if initialises && judged.is_ok() {
             self.share_plugins().await;
@@ -409,11 +490,20 @@ impl Steps {
         judged
     }
 
+    /// Whether the command needs the state and nothing else. The state of tofu may be encrypted as the module says.
+    fn is_state_only(&self) -> bool {
+        let command = self.job.command.as_deref().unwrap_or_default();
+        self.job.managed_state
+            && self.job.operation == Operation::Command
+            && (self.job.tool == Tool::Terraform || !setup::names_encryption(&self.folders.module()))
+            && state_only::suffices(command, &self.job.args, &std::fs::read(self.folders.state()).unwrap_or_default())
+    }
+
     /// The file of a state that the hub stores, if `arg` names one.
     async fn stored_state(&self, arg: &str) -> Result<Option<PathBuf>, Failure> {
         let address = match arg.strip_prefix(stored::HISTORY) {
             Some(serial) => format!("{}?serial={serial}", path::HISTORY),
-            None if arg == stored::UPLOAD => path::UPLOAD.to_owned(),
+            None if arg.starts_with(stored::UPLOAD) => path::UPLOAD.to_owned(),
             None => return Ok(None),
         };
         let state = self.hub.get("the state to push", &address).await;
@@ -456,16 +546,29 @@ impl Steps {
 
     /// Runs one process with the step's timeout.
     pub(crate) async fn process(&self, step: StepName, program: &Program) -> Result<Ended, Failure> {
-        let limit = self.job.timeouts.get(&step).copied().map(Duration::from_secs);
-        let held = self.is_quiet(step).then(|| self.console.hold());
-        let execution = self.execution(limit);
+        let limit = self.limit(step);
+        let initialises = step == StepName::Init || self.job.command.as_deref() == Some("init");
+        let hiding = (initialises && self.job.managed_state).then(|| self.console.hiding_backend());
+        let console = hiding.as_ref().unwrap_or(&self.console);
+        let held = self.is_quiet(step).then(|| console.hold());
+        let (shown, seen) = watch::channel(Shown::default());
+        let observed = self.terminal.is_some().then(|| console.observed(Arc::new(shown)));
+        let console = observed.as_ref().unwrap_or(console);
+        let execution = Execution { console, ..self.execution(limit) };
         let execution = match &held {
             // A prompt that is not shown cannot be answered.
             Some(console) => Execution { console, terminal: None, ..execution },
             None => execution,
         };
         let oom_kills = memory::oom_kills();
-        let running = process::run(program, execution);
+        let answered = self.answered(seen);
+        let running = async {
+            let running = std::pin::pin!(process::run(program, execution));
+            match futures::future::select(running, std::pin::pin!(answered)).await {
+                Either::Left((ended, _)) => ended,
+                Either::Right((never, _)) => match never {},
+            }
+        };
         let ended = match &self.uploader {
             None => running.await,
             Some(uploader) => {
@@ -481,21 +584,75 @@ impl Steps {
             }
         };
         if let (Some(held), Ok(Ended { code: 1.., .. }) | Err(_)) = (&held, &ended) {
+            if self.terminal.is_none() {
+                self.console.line(&step_heading(step)).await;
+            }
             self.console.release(held).await;
         }
         let ended = ended.map_err(|error| {
             Failure::new(EndReason::StepFailed, format!("cannot run `{}`: {error}", program.file.display()))
         })?;
-        if ended.code == KILLED && memory::oom_kills() > oom_kills {
+        self.check_memory(step, &ended, oom_kills)?;
+        Ok(ended)
+    }
+
+    /// Reports what terraform shows in a terminal, and stops the run if nobody answers a prompt in time.
+    async fn answered(&self, mut seen: watch::Receiver<Shown>) -> Infallible {
+        let limit = Duration::from_secs(self.job.answer_timeout_seconds);
+        let mut planned = None;
+        let mut waits = false;
+        loop {
+            let Shown { waiting, plan } = seen.borrow_and_update().clone();
+            if plan != planned {
+                planned.clone_from(&plan);
+                plan.into_iter().for_each(|plan| self.reporter.planned(plan));
+                self.reporter.announce();
+            }
+            if waits != (waiting > 0) {
+                waits = waiting > 0;
+                self.reporter.waits_for_answer(waits);
+            }
+            let late = async {
+                match waits {
+                    true => tokio::time::sleep(limit).await,
+                    false => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = seen.changed() => if changed.is_err() {
+                    std::future::pending::<()>().await;
+                },
+                () = late => {
+                    self.stop.request_once(Reason::Unanswered(limit));
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+
+    /// The timeout of a step.
+    pub(crate) fn limit(&self, step: StepName) -> Option<Duration> {
+        self.job.timeouts.get(&step).copied().map(Duration::from_secs)
+    }
+
+    /// Finds out whether a process was killed for its use of memory. `before` is the count of such kills before it ran.
+    pub(crate) fn check_memory(&self, step: StepName, ended: &Ended, before: Option<u64>) -> Result<(), Failure> {
+        if ended.code == KILLED && memory::oom_kills() > before {
             let message = format!("{step} was OOM-killed; raise the memory limit in `pod.resources` of the Workspace");
             return Err(Failure { code: ended.code, reason: EndReason::OomKilled, message });
         }
-        Ok(ended)
+        Ok(())
     }
 
     /// The `-input` flag: terraform may prompt only if a client is attached.
     fn input(&self) -> OsString {
         format!("-input={}", self.terminal.is_some()).into()
+    }
+
+    /// The file with what the client piped.
+    fn stdin(&self) -> Option<PathBuf> {
+        let is_piped = self.job.input.as_ref().is_some_and(|input| input.stdin.is_some());
+        is_piped.then(|| self.folders.stdin())
     }
 
     /// The environment of the run's processes.
@@ -532,6 +689,13 @@ impl Steps {
     fn stopped(&self) -> Option<Failure> {
         let (reason, message) = match self.stop.reason()? {
             Reason::Cancelled => (EndReason::Cancelled, "terraform was interrupted".to_owned()),
+            Reason::Unanswered(time) => (
+                EndReason::TimedOut,
+                format!(
+                    "Nobody answered terraform's prompt for {}s (timeouts.answer), so it was stopped.",
+                    time.as_secs()
+                ),
+            ),
             // The hub finds out whether the pod was deleted or evicted.
             Reason::Terminated => {
                 (EndReason::PodDeleted, "The pod was terminated, and terraform was interrupted.".to_owned())
@@ -574,7 +738,13 @@ impl Steps {
     }
 }
 
-/// Whether a retry may help: only after failures of the network or of a provider.
+/// Whether terraform ended because the user did not answer its prompt with "yes".
+fn is_declined(failure: &Failure) -> bool {
+    let last = failure.message.lines().last().unwrap_or_default();
+    failure.reason == EndReason::StepFailed && matches!(last, "Apply cancelled." | "Destroy cancelled.")
+}
+
+/// Whether another attempt can succeed.
 fn may_pass(failure: &Failure) -> bool {
-    failure.reason == EndReason::StepFailed && !tool::is_version_failure(&failure.message)
+    failure.reason == EndReason::StepFailed && retry::can_pass(&failure.message)
 }

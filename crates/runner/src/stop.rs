@@ -12,6 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 pub enum Reason {
     /// A user cancelled the run.
     Cancelled,
+    /// Nobody answered terraform's prompt for this time.
+    Unanswered(Duration),
     /// The pod received SIGTERM.
     Terminated,
     /// The hub refuses this pod. Another one may be at work.

@@ -1,5 +1,7 @@
 //! Why stored content cannot be read or written.
 
+use knoll_core::identity::Unidentified;
+
 use crate::blob::BlobError;
 use crate::message_of;
 use crate::seal::SealError;
@@ -47,6 +49,9 @@ pub enum Error {
     /// The head of a state cannot be read.
     #[error(transparent)]
     Head(#[from] HeadError),
+    /// The object that content belongs to is not one that the API server has stored.
+    #[error(transparent)]
+    Unidentified(#[from] Unidentified),
     /// A defect, or the end of this process.
     #[error("the storage failed: {0}")]
     Internal(String),

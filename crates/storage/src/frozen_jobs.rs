@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knoll_api::Digest;
-use knoll_api::names::{self, content, secret_type};
+use knoll_api::names::{self, content};
 use knoll_api::pod::PodSettingsError;
 use knoll_api::run::{FrozenJobSummary, Run};
 use knoll_api::workspace::Workspace;
 use knoll_core::frozen::{self, FrozenJob, PodTemplate, Reference, ReferenceDigest, ReferenceKind};
-use kube::{Api, Resource, ResourceExt};
+use knoll_core::identity::ObjectId;
+use kube::Api;
 use sha2::{Digest as _, Sha256};
 
 use crate::blob::BlobError;
 use crate::error::Error;
-use crate::owned::{self, Owned, run_labels};
+use crate::owned::{self, Owned};
 use crate::variables::{Lookup, VariablesError};
 use crate::{ContentKind, Storage, message_of};
 
@@ -74,24 +75,17 @@ impl FrozenJobs {
         workspace: &Workspace,
         pods: PodTemplate,
     ) -> Result<(FrozenJob, FrozenJobSummary), FreezeError> {
-        let namespace = run.namespace().unwrap_or_default();
+        let id = ObjectId::of(run).map_err(Error::from)?;
         let wanted = frozen::references(&pods.settings, &run.spec.hooks)?;
-        let references = self.digests(&namespace, wanted).await?;
-        let inputs = Lookup::new(&self.storage, &namespace).inputs(run, workspace).await?;
+        let references = self.digests(&id.namespace, wanted).await?;
+        let inputs = Lookup::new(&self.storage, &id.namespace).inputs(run, workspace).await?;
         let job = FrozenJob { salt: salt()?, pods, inputs, references };
         let content = serde_json::to_vec(&job).map_err(|error| Error::Blob(BlobError::Format(error)))?;
         let digest = Digest::of(&content);
-        let name = run.name_any();
-        let owner = run.owner_ref(&()).ok_or_else(|| Error::Internal("the Run has no UID".to_owned()))?;
-        let owned = Owned {
-            name: names::job_secret(&name, digest.as_str()),
-            type_: secret_type::CONTENT,
-            labels: run_labels(content::JOB, &name, &run.spec.workspace),
-            owner,
-            immutable: true,
-        };
-        let sealer = self.storage.sealer(ContentKind::Job, &namespace, &name);
-        owned.put(&self.storage, &namespace, &sealer, &content).await?;
+        let secret = names::job_secret(&id.name, digest.as_str());
+        let owned = Owned { immutable: true, ..Owned::of_run(run, &id, content::JOB, secret) };
+        let sealer = self.storage.sealer(ContentKind::Job, &id.namespace, &id.name);
+        owned.put::<Secret>(&self.storage, &id.namespace, &sealer, &content).await?;
         let summary = job.summary(&digest);
         Ok((job, summary))
     }
@@ -101,21 +95,25 @@ impl FrozenJobs {
     /// # Errors
     /// When the job, or something that it refers to, is not what was frozen.
     pub async fn get(&self, run: &Run, summary: &FrozenJobSummary) -> Result<FrozenJob, FreezeError> {
-        let job = self.stored(run, summary).await?;
+        let id = ObjectId::of(run).map_err(Error::from)?;
+        let job = self.stored(&id, summary).await?;
         let wanted = job.references.iter().map(|known| known.reference.clone()).collect();
-        let now = self.digests(&run.namespace().unwrap_or_default(), wanted).await?;
+        let now = self.digests(&id.namespace, wanted).await?;
         match job.changed(&now) {
             Some(reference) => Err(FreezeError::Changed(format!("`{reference}`, which the pods of the run use,"))),
             None => Ok(job),
         }
     }
 
-    async fn stored(&self, run: &Run, summary: &FrozenJobSummary) -> Result<FrozenJob, FreezeError> {
-        let (name, namespace) = (run.name_any(), run.namespace().unwrap_or_default());
-        let secret = names::job_secret(&name, &summary.digest);
-        let changed = || FreezeError::Changed(format!("The frozen job in the Secret `{secret}`"));
-        let sealer = self.storage.sealer(ContentKind::Job, &namespace, &name);
-        let content = match owned::get(&self.storage, &namespace, &sealer, &secret).await {
+    /// The frozen job of a Run as it was frozen, whatever has become of the things that it refers to.
+    ///
+    /// # Errors
+    /// When the job is not what was frozen.
+    pub async fn stored(&self, run: &ObjectId, summary: &FrozenJobSummary) -> Result<FrozenJob, FreezeError> {
+        let secret = names::job_secret(&run.name, &summary.digest);
+        let changed = || FreezeError::Changed(frozen::job_of(&run.name, summary));
+        let sealer = self.storage.sealer(ContentKind::Job, &run.namespace, &run.name);
+        let content = match owned::get::<Secret>(&self.storage, &run.namespace, &sealer, &secret).await {
             Ok(Some(content)) => content,
             Ok(None) | Err(Error::Blob(_)) => return Err(changed()),
             Err(error) => return Err(error.into()),

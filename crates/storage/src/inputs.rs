@@ -6,15 +6,16 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use knoll_api::Digest;
-use knoll_api::names::{self, content, secret_type};
+use knoll_api::names::{self, content};
 use knoll_api::run::{InputRef, Run};
-use kube::{Resource, ResourceExt};
+use knoll_core::identity::ObjectId;
 use serde::{Deserialize, Serialize};
 
 use crate::blob::BlobError;
 use crate::error::Error;
-use crate::owned::{self, Owned, run_labels};
+use crate::owned::{self, Owned};
 use crate::{ContentKind, Storage};
 
 /// The largest input: variable files are small, and piped input is a script or some expressions. The hub has it in memory.
@@ -35,6 +36,16 @@ pub struct Input {
     /// The standard input of the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<ByteString>,
+    /// Environment variables of the client, see [`is_sent`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+/// Whether an input may have an environment variable of that name: values of variables, and tokens of registries. Others
+/// could change which programs and files terraform uses.
+#[must_use]
+pub fn is_sent(name: &str) -> bool {
+    ["TF_VAR_", "TF_TOKEN_"].iter().any(|prefix| name.len() > prefix.len() && name.starts_with(prefix))
 }
 
 /// Leaves out the content, so that no log can show a secret by accident.
@@ -61,7 +72,7 @@ impl Input {
     /// Whether there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty() && self.files.is_empty() && self.stdin.is_none()
+        self.values.is_empty() && self.files.is_empty() && self.stdin.is_none() && self.env.is_empty()
     }
 
     /// # Errors
@@ -90,17 +101,10 @@ impl Inputs {
     /// # Errors
     /// When it cannot be stored.
     pub async fn put(&self, run: &Run, input: &PackedInput) -> Result<(), Error> {
-        let (name, namespace) = (run.name_any(), run.namespace().unwrap_or_default());
-        let owner = run.owner_ref(&()).ok_or_else(|| Error::Internal("the Run has no UID".to_owned()))?;
-        let owned = Owned {
-            name: names::input_secret(&name),
-            type_: secret_type::CONTENT,
-            labels: run_labels(content::INPUT, &name, &run.spec.workspace),
-            owner,
-            immutable: true,
-        };
-        let sealer = self.storage.sealer(ContentKind::Input, &namespace, &name);
-        owned.put(&self.storage, &namespace, &sealer, &input.bytes).await.map(drop)
+        let id = ObjectId::of(run)?;
+        let owned = Owned { immutable: true, ..Owned::of_run(run, &id, content::INPUT, names::input_secret(&id.name)) };
+        let sealer = self.storage.sealer(ContentKind::Input, &id.namespace, &id.name);
+        owned.put::<Secret>(&self.storage, &id.namespace, &sealer, &input.bytes).await.map(drop)
     }
 
     /// The input that a Run names; none when its client has not sent it yet.
@@ -109,7 +113,8 @@ impl Inputs {
     /// When it cannot be read, or is not what the Run names.
     pub async fn get(&self, namespace: &str, run: &str, reference: &InputRef) -> Result<Option<Input>, Error> {
         let sealer = self.storage.sealer(ContentKind::Input, namespace, run);
-        let stored = owned::get_within(&self.storage, namespace, &sealer, &names::input_secret(run), LARGEST).await?;
+        let stored =
+            owned::get_within::<Secret>(&self.storage, namespace, &sealer, &names::input_secret(run), LARGEST).await?;
         let Some(bytes) = stored else { return Ok(None) };
         let found = Digest::of(&bytes);
         match reference.digest.parse::<Digest>() {

@@ -3,10 +3,10 @@
 //! | content | lies in | belongs to |
 //! |---|---|---|
 //! | [`States`] | Secrets: a head with the current version and the history | the Workspace |
-//! | [`Plans`], [`FrozenJobs`], [`Uploads`], [`Inputs`] | Secrets | the Run |
+//! | [`Plans`], [`FrozenJobs`], [`Uploads`], [`Inputs`], [`Answers`] | Secrets | the Run |
 //! | [`Journals`] | Secrets | the Atom |
 //! | [`StoredVariables`] | a Secret a revision | the Stack |
-//! | [`Logs`] | ConfigMaps, so that reading them needs no right to read Secrets | the Run |
+//! | [`Logs`], [`PlanTexts`] | ConfigMaps, so that reading them needs no right to read Secrets | the Run |
 //! | [`Bundles`] | ConfigMaps | nobody: objects refer to them by their digest |
 //!
 //! Content of any size is a blob (`blob`): compressed, sealed, cut into parts, checked against its digest when it is read.
@@ -19,11 +19,12 @@ mod blob;
 mod bundles;
 mod error;
 mod frozen_jobs;
-mod inputs;
+pub mod inputs;
 mod journals;
 mod logs;
 mod messages;
 mod owned;
+mod plan_texts;
 mod plans;
 mod seal;
 mod sources;
@@ -42,12 +43,13 @@ pub use journals::Journals;
 pub use knoll_bundle::Bundle;
 pub use knoll_fetch::{Addresses, IpNet, Settings as FetchSettings, parse_range};
 pub use logs::{LogError, LogRange, LogWriter, Logs};
-pub use messages::message_of;
-pub use plans::{Plans, Uploads};
+pub use messages::{is_namespace_terminating, message_of};
+pub use plan_texts::{PlanTextError, PlanTexts};
+pub use plans::{Answers, Plans, Uploads};
 pub use seal::{Committed, ContentKind, NoSink, Plain, Seal, SealError, Sink, Subject};
 pub use sources::{Earlier, Origin, SourceError, Sources};
 pub use states::{Claim, Output, Owner, StateFile, States};
-pub use sweep::{Swept, UNUSED_FOR, sweep_state_parts, sweep_until};
+pub use sweep::{BadHead, Swept, UNUSED_FOR, sweep, sweep_state_parts};
 pub use variables::{Given, Lookup, Resolved, StoredVariables, VariablesError};
 
 use kube::Client;
@@ -97,6 +99,11 @@ impl Storage {
     }
 
     #[must_use]
+    pub fn plan_texts(&self) -> PlanTexts {
+        PlanTexts::new(self.clone())
+    }
+
+    #[must_use]
     pub fn frozen_jobs(&self) -> FrozenJobs {
         FrozenJobs::new(self.clone())
     }
@@ -104,6 +111,11 @@ impl Storage {
     #[must_use]
     pub fn uploads(&self) -> Uploads {
         Uploads::new(self.clone())
+    }
+
+    #[must_use]
+    pub fn answers(&self) -> Answers {
+        Answers::new(self.clone())
     }
 
     #[must_use]

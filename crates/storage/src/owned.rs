@@ -1,29 +1,31 @@
-//! Content in Secrets that belong to an object and are deleted with it: a plan, a state to push, an input, a journal.
+//! Content in Secrets or ConfigMaps that belong to an object and are deleted with it: a plan and its text, a state to
+//! push, an input, a journal.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use knoll_api::Digest;
-use knoll_api::names::{annotation, label};
+use knoll_api::Run;
+use knoll_api::names::{annotation, label, secret_type};
+use knoll_core::identity::ObjectId;
 use kube::api::PostParams;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource};
 
 use crate::Storage;
-use crate::blob::{self, Blob, BlobError, CONTENT, LARGEST, NAME_DIGITS, PART, read_parts, write_parts};
+use crate::blob::{self, Blob, BlobError, CONTENT, Carrier, LARGEST, NAME_DIGITS, PART, read_parts, write_parts};
 use crate::error::Error;
 use crate::seal::Sealer;
 
 /// The key of the names of the parts in a head, one a line.
 const PARTS: &str = "parts";
 
-/// The Secrets of one content.
+/// The objects of one content.
 pub(crate) struct Owned {
     /// The name of the head.
     pub name: String,
-    /// One of [`knoll_api::names::secret_type`].
+    /// One of [`knoll_api::names::secret_type`]; ConfigMaps have none.
     pub type_: &'static str,
     pub labels: BTreeMap<String, String>,
     pub owner: OwnerReference,
@@ -32,15 +34,22 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
+    /// Content of a Run that can be replaced. `content` is one of [`knoll_api::names::content`].
+    pub(crate) fn of_run(run: &Run, id: &ObjectId, content: &str, name: String) -> Self {
+        let labels = run_labels(content, &id.name, &run.spec.workspace);
+        let owner = owner_reference::<Run>(id);
+        Self { name, type_: secret_type::CONTENT, labels, owner, immutable: false }
+    }
+
     /// Stores `content` in place of what was stored under this name. The head is written last.
-    pub(crate) async fn put(
+    pub(crate) async fn put<K: Carrier>(
         &self,
         storage: &Storage,
         namespace: &str,
         sealer: &Sealer,
         content: &[u8],
     ) -> Result<Digest, Error> {
-        let api: Api<Secret> = Api::namespaced(storage.client().clone(), namespace);
+        let api: Api<K> = Api::namespaced(storage.client().clone(), namespace);
         let Blob { digest, parts } = Blob::pack(content, sealer, PART)?;
         let mut data = BTreeMap::new();
         let mut names = Vec::new();
@@ -50,24 +59,24 @@ impl Owned {
             let parts = parts.into_iter().enumerate().map(|(number, part)| {
                 let name = format!("{}-{}-{number}", self.name, digest.short(NAME_DIGITS));
                 let data = BTreeMap::from([(CONTENT.to_owned(), ByteString(part))]);
-                Secret { immutable: Some(true), ..self.secret(&name, &digest, data) }
+                self.object(&name, &digest, Some(true), data)
             });
-            let parts: Vec<Secret> = parts.collect();
-            names.extend(parts.iter().filter_map(|part| part.metadata.name.clone()));
+            let parts: Vec<K> = parts.collect();
+            names.extend(parts.iter().filter_map(|part| part.meta().name.clone()));
             write_parts(&api, parts, |_| {}).await?;
         }
         data.insert(PARTS.to_owned(), ByteString(names.join("\n").into_bytes()));
-        let mut head = self.secret(&self.name, &digest, data);
-        head.immutable = self.immutable.then_some(true);
+        let mut head: K = self.object(&self.name, &digest, self.immutable.then_some(true), data);
         match api.create(&PostParams::default(), &head).await {
             Ok(_) => Ok(digest),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 // A runner that got no answer makes the same write again.
                 let known = api.get(&self.name).await?;
-                if known.annotations().get(annotation::DIGEST) == Some(&digest.to_string()) && known.data == head.data {
+                let stored = known.meta().annotations.as_ref().and_then(|notes| notes.get(annotation::DIGEST));
+                if stored == Some(&digest.to_string()) && known.bytes() == head.bytes() {
                     return Ok(digest);
                 }
-                head.metadata.resource_version = known.metadata.resource_version;
+                head.meta_mut().resource_version.clone_from(&known.meta().resource_version);
                 api.replace(&self.name, &PostParams::default(), &head).await?;
                 Ok(digest)
             }
@@ -75,47 +84,49 @@ impl Owned {
         }
     }
 
-    fn secret(&self, name: &str, digest: &Digest, data: BTreeMap<String, ByteString>) -> Secret {
-        Secret {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                labels: Some(self.labels.clone()),
-                annotations: Some(BTreeMap::from([(annotation::DIGEST.to_owned(), digest.to_string())])),
-                owner_references: Some(vec![self.owner.clone()]),
-                ..ObjectMeta::default()
-            },
-            type_: Some(self.type_.to_owned()),
-            data: Some(data),
-            ..Secret::default()
-        }
+    fn object<K: Carrier>(
+        &self,
+        name: &str,
+        digest: &Digest,
+        immutable: Option<bool>,
+        data: BTreeMap<String, ByteString>,
+    ) -> K {
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(self.labels.clone()),
+            annotations: Some(BTreeMap::from([(annotation::DIGEST.to_owned(), digest.to_string())])),
+            owner_references: Some(vec![self.owner.clone()]),
+            ..ObjectMeta::default()
+        };
+        K::carry(metadata, self.type_, immutable, data)
     }
 }
 
 /// The content that was stored under `name`.
-pub(crate) async fn get(
+pub(crate) async fn get<K: Carrier>(
     storage: &Storage,
     namespace: &str,
     sealer: &Sealer,
     name: &str,
 ) -> Result<Option<Bytes>, Error> {
-    get_within(storage, namespace, sealer, name, LARGEST).await
+    get_within::<K>(storage, namespace, sealer, name, LARGEST).await
 }
 
 /// The content of at most `limit` bytes that was stored under `name`.
-pub(crate) async fn get_within(
+pub(crate) async fn get_within<K: Carrier>(
     storage: &Storage,
     namespace: &str,
     sealer: &Sealer,
     name: &str,
     limit: u64,
 ) -> Result<Option<Bytes>, Error> {
-    let api: Api<Secret> = Api::namespaced(storage.client().clone(), namespace);
+    let api: Api<K> = Api::namespaced(storage.client().clone(), namespace);
     let Some(head) = api.get_opt(name).await? else {
         return Ok(None);
     };
-    let digest = head.metadata.annotations.as_ref().and_then(|notes| notes.get(annotation::DIGEST)?.parse().ok());
+    let digest = head.meta().annotations.as_ref().and_then(|notes| notes.get(annotation::DIGEST)?.parse().ok());
     let digest: Digest = digest.ok_or_else(|| BlobError::NoDigest(name.to_owned()))?;
-    let mut data = head.data.unwrap_or_default();
+    let mut data = head.into_bytes();
     let stored = match data.remove(CONTENT) {
         Some(inline) => inline.0,
         None => {
@@ -139,4 +150,15 @@ pub(crate) fn run_labels(kind: &str, run: &str, workspace: &str) -> BTreeMap<Str
         (label::CONTENT.to_owned(), kind.to_owned()),
         (label::MANAGED_BY.to_owned(), label::MANAGED_BY_KNOLL.to_owned()),
     ])
+}
+
+/// The reference of content to the object that it belongs to.
+pub(crate) fn owner_reference<K: Resource<DynamicType = ()>>(id: &ObjectId) -> OwnerReference {
+    OwnerReference {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        name: id.name.clone(),
+        uid: id.uid.clone(),
+        ..OwnerReference::default()
+    }
 }

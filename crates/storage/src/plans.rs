@@ -1,13 +1,16 @@
-//! The plans of Runs, and the states that clients hand in for a Run to push.
+//! The plans of Runs, the states that clients hand in for a Run to push, and the answers of reading commands.
 
 use bytes::Bytes;
+use k8s_openapi::api::core::v1::Secret;
 use knoll_api::Digest;
-use knoll_api::names::{self, content, secret_type};
+use knoll_api::names::{self, content};
 use knoll_api::run::Run;
-use kube::{Resource, ResourceExt};
+use knoll_api::wire::Answer;
+use knoll_core::identity::ObjectId;
 
+use crate::blob::BlobError;
 use crate::error::Error;
-use crate::owned::{self, Owned, run_labels};
+use crate::owned::{self, Owned};
 use crate::states::StateFile;
 use crate::{ContentKind, Storage};
 
@@ -26,7 +29,7 @@ impl Plans {
     /// # Errors
     /// When the API does not take it.
     pub async fn put(&self, run: &Run, plan: &[u8]) -> Result<Digest, Error> {
-        put(&self.storage, run, ContentKind::Plan, names::plan_secret(&run.name_any()), plan).await
+        put(&self.storage, run, ContentKind::Plan, plan).await
     }
 
     /// The plan of a Run.
@@ -35,7 +38,7 @@ impl Plans {
     /// When it cannot be read, or is damaged.
     pub async fn get(&self, namespace: &str, run: &str) -> Result<Option<Bytes>, Error> {
         let sealer = self.storage.sealer(ContentKind::Plan, namespace, run);
-        owned::get(&self.storage, namespace, &sealer, &names::plan_secret(run)).await
+        owned::get::<Secret>(&self.storage, namespace, &sealer, &names::plan_secret(run)).await
     }
 }
 
@@ -55,24 +58,59 @@ impl Uploads {
     /// When it is no state, or cannot be stored.
     pub async fn put(&self, run: &Run, state: &[u8]) -> Result<(), Error> {
         StateFile::parse(state)?;
-        put(&self.storage, run, ContentKind::Upload, names::upload_secret(&run.name_any()), state).await.map(drop)
+        put(&self.storage, run, ContentKind::Upload, state).await.map(drop)
     }
 
-    /// The state that was handed in for a Run.
+    /// The state of this digest that was handed in for a Run.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged.
-    pub async fn get(&self, namespace: &str, run: &str) -> Result<Option<Bytes>, Error> {
+    /// When it cannot be read, is damaged, or is another one.
+    pub async fn get(&self, namespace: &str, run: &str, expected: &Digest) -> Result<Option<Bytes>, Error> {
         let sealer = self.storage.sealer(ContentKind::Upload, namespace, run);
-        owned::get(&self.storage, namespace, &sealer, &names::upload_secret(run)).await
+        let state = owned::get::<Secret>(&self.storage, namespace, &sealer, &names::upload_secret(run)).await?;
+        match state.as_ref().map(Digest::of) {
+            Some(found) if found != *expected => Err(BlobError::Digest { expected: expected.clone(), found }.into()),
+            _ => Ok(state),
+        }
     }
 }
 
-async fn put(storage: &Storage, run: &Run, kind: ContentKind, secret: String, bytes: &[u8]) -> Result<Digest, Error> {
-    let (name, namespace) = (run.name_any(), run.namespace().unwrap_or_default());
-    let owner = run.owner_ref(&()).ok_or_else(|| Error::Internal("the Run has no UID".to_owned()))?;
-    let label = if kind == ContentKind::Upload { content::UPLOAD } else { content::PLAN };
-    let labels = run_labels(label, &name, &run.spec.workspace);
-    let owned = Owned { name: secret, type_: secret_type::CONTENT, labels, owner, immutable: false };
-    owned.put(storage, &namespace, &storage.sealer(kind, &namespace, &name), bytes).await
+/// The answers of reading commands.
+pub struct Answers {
+    storage: Storage,
+}
+
+impl Answers {
+    pub(crate) fn new(storage: Storage) -> Self {
+        Answers { storage }
+    }
+
+    /// Stores the answer of a Run.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub async fn put(&self, run: &Run, answer: &Answer) -> Result<(), Error> {
+        let bytes = serde_json::to_vec(answer).map_err(BlobError::Format)?;
+        put(&self.storage, run, ContentKind::Answer, &bytes).await.map(drop)
+    }
+
+    /// The answer of a Run, if its log differs from it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub async fn get(&self, namespace: &str, run: &str) -> Result<Option<Answer>, Error> {
+        let sealer = self.storage.sealer(ContentKind::Answer, namespace, run);
+        let stored = owned::get::<Secret>(&self.storage, namespace, &sealer, &names::answer_secret(run)).await?;
+        Ok(stored.map(|bytes| serde_json::from_slice(&bytes)).transpose().map_err(BlobError::Format)?)
+    }
+}
+
+async fn put(storage: &Storage, run: &Run, kind: ContentKind, bytes: &[u8]) -> Result<Digest, Error> {
+    let id = ObjectId::of(run)?;
+    let owned = match kind {
+        ContentKind::Upload => Owned::of_run(run, &id, content::UPLOAD, names::upload_secret(&id.name)),
+        ContentKind::Answer => Owned::of_run(run, &id, content::ANSWER, names::answer_secret(&id.name)),
+        _ => Owned::of_run(run, &id, content::PLAN, names::plan_secret(&id.name)),
+    };
+    owned.put::<Secret>(storage, &id.namespace, &storage.sealer(kind, &id.namespace, &id.name), bytes).await
 }

@@ -15,12 +15,16 @@ pub enum ContentKind {
     State,
     /// The plan of a Run.
     Plan,
+    /// The text of a Run's plan.
+    PlanText,
     /// The frozen job of a Run.
     Job,
     /// A state that a client has handed in for a Run.
     Upload,
     /// The variable files, values and piped input that a client has sent for a Run.
     Input,
+    /// The answer of a Run's reading command.
+    Answer,
     /// The log of a Run.
     Log,
     /// The journal of an Atom.

@@ -14,44 +14,28 @@ use knoll_api::{Digest, Run, Stack, Workspace};
 use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use crate::Storage;
 use crate::blob::delete_unchanged;
 use crate::error::Error;
-use crate::states::{Head, Index};
+use crate::states::{Head, Index, hold};
 
-/// How often the storage is swept.
-const INTERVAL: Duration = Duration::from_secs(3600);
 /// How long an object that nothing refers to is kept: time enough to write the object that refers to it.
 pub const UNUSED_FOR: Duration = Duration::from_secs(3600);
 
-/// Sweeps at intervals, until `shutdown`.
-pub async fn sweep_until(storage: Storage, shutdown: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(INTERVAL) => {}
-            () = shutdown.cancelled() => return,
-        }
-        let now = Timestamp::now();
-        let client = storage.client();
-        tell("bundles", storage.bundles().sweep(None, async || references(client).await, now).await);
-        tell("parts of states", sweep_state_parts(&storage, now).await);
-    }
-}
-
-fn tell<E: std::fmt::Display>(what: &str, swept: Result<Swept, E>) {
-    match swept {
-        Ok(Swept { deleted, skipped }) => {
-            if deleted > 0 {
-                tracing::info!(deleted, "deleted {what} that nothing refers to");
-            }
-            for (object, why) in skipped {
-                tracing::warn!(object, why, "cannot sweep {what}; this is tried again later");
-            }
-        }
-        Err(error) => tracing::warn!(%error, "cannot list {what}; this is tried again later"),
-    }
+/// Sweeps the bundles and the states of all namespaces.
+///
+/// # Errors
+/// When the API does not list what there is.
+pub async fn sweep(storage: &Storage, now: Timestamp) -> Result<Swept, kube::Error> {
+    let client = storage.client();
+    let Swept { deleted, skipped, bad_heads } =
+        storage.bundles().sweep(None, async || references(client).await, now).await?;
+    let mut swept = sweep_state_parts(storage, now).await?;
+    swept.deleted += deleted;
+    swept.skipped.extend(skipped);
+    swept.bad_heads.extend(bad_heads);
+    Ok(swept)
 }
 
 /// The result of a sweep.
@@ -62,6 +46,18 @@ pub struct Swept {
     /// What could not be swept, by `namespace/name`, and why. It does not keep the sweep from what follows: everything in
     /// a namespace is written by its users.
     pub skipped: Vec<(String, String)>,
+    /// The heads of states that cannot be read. Their parts stay.
+    pub bad_heads: Vec<BadHead>,
+}
+
+/// A Secret that has the name of a state's head and is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadHead {
+    pub namespace: String,
+    pub workspace: String,
+    /// The UID of the Secret.
+    pub uid: Option<String>,
+    pub why: String,
 }
 
 impl Swept {
@@ -89,7 +85,8 @@ where
     // An object that the kind cannot decode still refers to what it names.
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
     for object in api.list(&ListParams::default()).await? {
-        let namespace = object.namespace().unwrap_or_default();
+        // All of these kinds are namespaced.
+        let Some(namespace) = object.namespace() else { continue };
         let mut values = vec![serde_json::to_value(&object).unwrap_or_default()];
         while let Some(value) = values.pop() {
             match value {
@@ -114,28 +111,47 @@ pub async fn sweep_state_parts(storage: &Storage, now: Timestamp) -> Result<Swep
     let mut by_workspace: BTreeMap<(String, String), Vec<PartialObjectMeta<Secret>>> = BTreeMap::new();
     for part in parts.items.into_iter().filter(|part| is_unused(&part.metadata, now)) {
         let workspace = part.labels().get(label::WORKSPACE).cloned().unwrap_or_default();
-        by_workspace.entry((part.namespace().unwrap_or_default(), workspace)).or_default().push(part);
+        let Some(namespace) = part.namespace() else { continue };
+        by_workspace.entry((namespace, workspace)).or_default().push(part);
     }
     let mut swept = Swept::default();
     for ((namespace, workspace), parts) in by_workspace {
         let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-        let head = names::state_secret(&workspace);
-        swept.count(&namespace, &head, sweep_parts_of(&api, &head, &parts, now).await);
+        let name = names::state_secret(&workspace);
+        let head = match api.get_opt(&name).await {
+            Ok(head) => head,
+            Err(error) => {
+                swept.count(&namespace, &name, Err(error.into()));
+                continue;
+            }
+        };
+        let index = head.as_ref().map(|head| Head::read(Some(head)).map(|head| head.index)).transpose();
+        match index {
+            Ok(index) => swept.count(&namespace, &name, sweep_parts_of(&api, index.as_ref(), &parts, now).await),
+            Err(error) => swept.bad_heads.push(BadHead {
+                namespace,
+                workspace,
+                uid: head.and_then(|head| head.metadata.uid),
+                why: Error::from(error).to_string(),
+            }),
+        }
     }
     Ok(swept)
 }
 
 async fn sweep_parts_of(
     api: &Api<Secret>,
-    head: &str,
+    head: Option<&Index>,
     parts: &[PartialObjectMeta<Secret>],
     now: Timestamp,
 ) -> Result<usize, Error> {
-    let head = api.get_opt(head).await?;
-    let index = head.map(|head| Head::read(Some(&head)).map(|head| head.index)).transpose()?;
     let mut deleted = 0;
-    for part in parts.iter().filter(|part| is_left_behind(&part.metadata, index.as_ref(), now)) {
-        deleted += usize::from(delete_unchanged(api, part).await?);
+    for part in parts.iter().filter(|part| is_left_behind(&part.metadata, head, now)) {
+        let was_deleted = delete_unchanged(api, part).await?;
+        if was_deleted {
+            hold::release(api, &part.name_any()).await?;
+        }
+        deleted += usize::from(was_deleted);
     }
     Ok(deleted)
 }

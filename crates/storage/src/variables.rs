@@ -23,6 +23,7 @@ use kube::{Api, Client, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::messages::json_fault;
 use crate::seal::SealError;
 use crate::states::StateFile;
 use crate::{ContentKind, Storage};
@@ -65,7 +66,8 @@ pub enum VariablesError {
     State(String, String),
     /// The variables that a Stack has kept cannot be read.
     #[error(
-        "the variables that the Stack has kept in the Secret `{0}` cannot be read: {1}; ask the Stack for another run"
+        "the variables that the Stack has kept in the Secret `{0}` cannot be read: {why}; ask the Stack for another run",
+        why = json_fault(.1)
     )]
     Unreadable(String, serde_json::Error),
     #[error("the variables in the Secret `{0}` cannot be opened: {1}")]
@@ -265,6 +267,7 @@ impl<'a> Lookup<'a> {
             tool: workspace.spec.tool,
             version: workspace.spec.version.clone(),
             managed_state: workspace.spec.state == StateKind::Managed,
+            terraform_workspace: Some(workspace.spec.terraform_workspace(&workspace.name_any())),
             variables,
             variable_files: files,
             sensitive_files: sensitive_files.into_iter().collect(),

@@ -10,9 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::atom::AtomSpec;
 use knoll_api::run::{Run, RunSpec};
 use knoll_api::wire::JobVariable;
-use knoll_api::{Atom, names};
+use knoll_api::{Atom, Digest, names};
 use knoll_bundle::{File, Files, pack};
 use knoll_core::atom::journal::Journal;
+use knoll_core::identity::ObjectId;
 use knoll_embedded::Cluster;
 use knoll_storage::{Bundle, ContentKind, LogRange, Resolved, Seal, SealError, Storage, Subject};
 use kube::api::{ListParams, PostParams};
@@ -49,11 +50,15 @@ fn run(name: &str) -> Run {
     run
 }
 
-fn atom(name: &str) -> Atom {
+fn atom(name: &str) -> knoll_core::identity::Subject<Atom> {
     let mut atom = Atom::new(name, AtomSpec::default());
     atom.metadata.namespace = Some(NAMESPACE.to_owned());
     atom.metadata.uid = Some(format!("uid-of-{name}"));
-    atom
+    knoll_core::identity::Subject::new(Arc::new(atom)).unwrap()
+}
+
+fn state() -> String {
+    json!({"version": 4, "serial": 1, "lineage": SECRET, "resources": [], "outputs": {}}).to_string()
 }
 
 fn module() -> Bundle {
@@ -65,8 +70,8 @@ async fn read(storage: &Storage, owner: &str) -> Vec<(ContentKind, Option<Vec<u8
     let run = run(owner);
     let (name, atom) = (run.metadata.name.as_deref().unwrap(), atom(owner));
     let plan = storage.plans().get(NAMESPACE, name).await.ok().flatten();
-    let upload = storage.uploads().get(NAMESPACE, name).await.ok().flatten();
-    let log = storage.logs().read(NAMESPACE, name, LogRange::WHOLE).await.ok().filter(|log| !log.is_empty());
+    let upload = storage.uploads().get(NAMESPACE, name, &Digest::of(state())).await.ok().flatten();
+    let log = storage.logs().read(&run, LogRange::WHOLE).await.ok().filter(|log| !log.is_empty());
     let journal = storage.journals().get(&atom, &names::journal_secret(owner, 1)).await.ok().flatten();
     let variables = storage.variables().get(NAMESPACE, &format!("variables-of-{owner}")).await.ok();
     vec![
@@ -80,7 +85,7 @@ async fn read(storage: &Storage, owner: &str) -> Vec<(ContentKind, Option<Vec<u8
 
 async fn write(storage: &Storage, owner: &str) -> Vec<(ContentKind, Option<Vec<u8>>)> {
     let (run, atom) = (run(owner), atom(owner));
-    let state = json!({"version": 4, "serial": 1, "lineage": SECRET, "resources": [], "outputs": {}}).to_string();
+    let state = state();
     let journal = Journal { since: 7, ..Journal::default() };
     let variable = JobVariable {
         key: "password".to_owned(),
@@ -92,8 +97,12 @@ async fn write(storage: &Storage, owner: &str) -> Vec<(ContentKind, Option<Vec<u
     let variables = Resolved { variables: vec![variable], ..Resolved::default() };
     storage.plans().put(&run, SECRET.as_bytes()).await.unwrap();
     storage.uploads().put(&run, state.as_bytes()).await.unwrap();
-    let owner_reference = run.owner_ref(&()).unwrap();
-    storage.logs().writer(NAMESPACE, owner, "w").append(&owner_reference, 0, SECRET.as_bytes()).await.unwrap();
+    storage
+        .logs()
+        .writer(&ObjectId::of(&run).unwrap(), &run.spec.workspace)
+        .append(0, SECRET.as_bytes())
+        .await
+        .unwrap();
     storage.journals().put(&atom, 1, &journal).await.unwrap();
     let metadata = ObjectMeta { name: Some(format!("variables-of-{owner}")), ..ObjectMeta::default() };
     storage.variables().put(NAMESPACE, metadata, &variables).await.unwrap();

@@ -16,7 +16,7 @@ use serde_json::json;
 const NAMESPACE: &str = "default";
 
 fn owner(workspace: &str) -> Owner {
-    Owner { workspace: workspace.to_owned(), reference: None, keep: 3 }
+    Owner { workspace: workspace.to_owned(), reference: None, keep: 3, is_held: false }
 }
 
 fn state(serial: u64) -> String {
@@ -91,8 +91,9 @@ async fn the_parts_of_a_head_that_cannot_be_read_stay() {
     secrets.patch("knoll-state-w", &PatchParams::default(), &Patch::Merge(&damaged)).await.unwrap();
     let before = parts(&secrets).await;
     let swept = sweep_state_parts(&storage, Timestamp::now() + UNUSED_FOR * 2).await.unwrap();
-    assert_eq!((swept.deleted, swept.skipped.len()), (0, 1));
-    assert_eq!(swept.skipped[0].0, "default/knoll-state-w");
+    assert_eq!((swept.deleted, swept.bad_heads.len()), (0, 1));
+    let head = secrets.get("knoll-state-w").await.unwrap();
+    assert_eq!((swept.bad_heads[0].workspace.as_str(), &swept.bad_heads[0].uid), ("w", &head.metadata.uid));
     assert_eq!(parts(&secrets).await, before);
     // Nor does a head that is gone take them along: somebody may restore it.
     secrets.delete("knoll-state-w", &DeleteParams::default()).await.unwrap();
@@ -119,8 +120,8 @@ async fn a_bad_head_in_one_namespace_does_not_end_the_sweep_of_others() {
     }
     let swept = sweep_state_parts(&storage, Timestamp::now() + UNUSED_FOR * 2).await.unwrap();
     assert_eq!(swept.deleted, 2);
-    let skipped: Vec<&str> = swept.skipped.iter().map(|(object, _)| object.as_str()).collect();
-    assert_eq!(skipped, ["a-enemy/knoll-state-w"]);
-    assert!(swept.skipped[0].1.contains("is no state of Knoll's"), "{swept:?}");
+    let bad: Vec<&str> = swept.bad_heads.iter().map(|head| head.namespace.as_str()).collect();
+    assert_eq!(bad, ["a-enemy"]);
+    assert!(swept.bad_heads[0].why.contains("is no state of Knoll's"), "{swept:?}");
     assert_eq!((parts(&left[0]).await.len(), parts(&left[1]).await.len(), parts(&left[2]).await.len()), (1, 0, 0));
 }

@@ -25,7 +25,7 @@ pub struct AtomCancelArgs {
     #[command(flatten)]
     wait: WaitArgs,
     /// The name of the atom
-    #[arg(add = crate::complete::atoms())]
+    #[arg(add = crate::complete::atoms(), value_parser = crate::workspace::plain_name::<knoll_api::Atom>)]
     name: String,
 }
 
@@ -37,7 +37,7 @@ pub struct AtomRollbackArgs {
     #[command(flatten)]
     wait: WaitArgs,
     /// The name of the atom
-    #[arg(add = crate::complete::atoms())]
+    #[arg(add = crate::complete::atoms(), value_parser = crate::workspace::plain_name::<knoll_api::Atom>)]
     name: String,
     /// The version to roll back to [default: the last good version]
     version: Option<String>,

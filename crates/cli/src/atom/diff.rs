@@ -16,6 +16,7 @@ use serde_json::Value;
 use similar::TextDiff;
 
 use super::files::FilesArgs;
+use super::places::Located;
 use crate::connect::{Connection, Explain};
 use crate::output;
 use crate::style;
@@ -41,11 +42,11 @@ pub async fn run(args: AtomDiffArgs, outer: &Connection) -> Result<ExitCode> {
         Some(atom) => values(&session, &atom.spec.inputs).await?,
         None => InputValues::new(),
     };
-    let objects = template::render(&template.text, &inputs)?;
+    let objects = template.render(&inputs)?;
     let client = &session.cluster.client;
     let mut changed = false;
     let mut desired = Vec::new();
-    for mut object in objects {
+    for (mut object, Located { place, .. }) in objects.into_iter().zip(&template.objects) {
         let mut key = template::key(&object);
         let Some((resource, scope)) = kind(client, &key).await else {
             style::note(&format!("`{key}` would be created; the cluster does not serve its kind yet"));
@@ -66,7 +67,7 @@ pub async fn run(args: AtomDiffArgs, outer: &Connection) -> Result<ExitCode> {
             Ok(then) => plain(&then)?,
             // The namespace may be created by the same version, or the change may touch an immutable field.
             Err(error) => {
-                style::note(&format!("`{key}`: {error}"));
+                style::note(&format!("{place}: `{key}`: {error}"));
                 object
             }
         };

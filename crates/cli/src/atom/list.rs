@@ -26,7 +26,7 @@ fn table(&Listing { objects, namespaces, wide, now, .. }: &Listing<'_, Atom>) ->
         let status = atom.status.clone().unwrap_or_default();
         let ready = status.objects.iter().filter(|object| object.ready).count();
         let mut row: Vec<Cell> = Vec::new();
-        row.extend(namespaces.then(|| atom.namespace().unwrap_or_default().into()));
+        row.extend(namespaces.then(|| Cell::optional(atom.namespace())));
         row.extend([
             atom.name_any().into(),
             Cell::new(status.phase.as_str(), tone(status.phase)),

@@ -6,6 +6,7 @@ mod diff;
 mod files;
 mod history;
 mod list;
+mod places;
 mod status;
 mod wait;
 

@@ -23,7 +23,7 @@ pub struct AtomStatusArgs {
     #[command(flatten)]
     output: OutputArgs,
     /// The name of the atom
-    #[arg(add = crate::complete::atoms())]
+    #[arg(add = crate::complete::atoms(), value_parser = crate::workspace::plain_name::<knoll_api::Atom>)]
     name: String,
     /// Wait until no update is in progress
     #[arg(long, env = "KNOLL_WAIT")]
@@ -34,7 +34,10 @@ pub async fn run(args: AtomStatusArgs, outer: &Connection) -> Result<ExitCode> {
     let session = Session::find(&args.connection.or(outer)).await?;
     let atom = get(&session, &args.name).await?;
     if args.wait {
-        return wait::until_rest(&session, &atom, None).await;
+        // Nothing is requested here, whatever an earlier request left in the annotations.
+        let mut asked = atom;
+        asked.metadata.annotations = None;
+        return wait::until_rest(&session, &asked, None).await;
     }
     output::one(&atom, args.output.output, |_| tree(&atom, usize::MAX))?;
     let phase = atom.status.as_ref().map(|status| status.phase).unwrap_or_default();

@@ -52,7 +52,9 @@ pub async fn until_rest(session: &Session, asked: &Atom, timeout: Option<Duratio
         while let Some(atom) = events.try_next().await.transpose() {
             match atom {
                 Ok(Some(atom)) => {
-                    tree.draw(&atom)?;
+                    if is_requested(asked, &atom) {
+                        tree.draw(&atom)?;
+                    }
                     if let Some(code) = rests(asked, &atom) {
                         return Ok(code);
                     }
@@ -82,15 +84,26 @@ pub async fn until_rest(session: &Session, asked: &Atom, timeout: Option<Duratio
     }
 }
 
-/// The exit code, once no update is in progress for the requested generation and attempt.
-fn rests(asked: &Atom, atom: &Atom) -> Option<ExitCode> {
-    let status = atom.status.as_ref()?;
+/// Whether the status is about the requested generation and attempt, and not about the update before.
+fn is_requested(asked: &Atom, atom: &Atom) -> bool {
+    let Some(status) = &atom.status else { return false };
     let seen = status.observed_generation >= asked.metadata.generation;
     // An annotation does not increment the generation. A request by annotation begins another attempt.
     let again = asked.annotations().contains_key(annotation::RECONCILE)
         && asked.status.as_ref().is_some_and(|before| before.attempts == status.attempts && before.failure.is_some());
-    let target = status.target_version.as_ref() == Some(&atom.spec.version);
-    code(status.phase).filter(|_| seen && target && !again)
+    seen && !again
+}
+
+/// The exit code, once no update is in progress for the requested generation and attempt.
+fn rests(asked: &Atom, atom: &Atom) -> Option<ExitCode> {
+    let status = atom.status.as_ref().filter(|_| is_requested(asked, atom))?;
+    code(status.phase).filter(|_| is_of_target(atom))
+}
+
+/// Whether the status has the objects of the version that the spec names.
+fn is_of_target(atom: &Atom) -> bool {
+    let status = atom.status.as_ref();
+    status.is_some_and(|status| status.target_version.as_ref() == Some(&atom.spec.version))
 }
 
 /// The tree on the screen.
@@ -128,7 +141,7 @@ impl Tree {
             self.phase = Some(now.phase);
             output::print(&format!("{}  {}\n", now.phase.as_str(), status::message(atom)))?;
         }
-        for object in &now.objects {
+        for object in now.objects.iter().filter(|_| is_of_target(atom)) {
             let state = match (object.ready, &object.message) {
                 (true, _) => "ready".to_owned(),
                 (false, Some(message)) => message.clone(),
@@ -141,5 +154,53 @@ impl Tree {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knoll_api::atom::{AtomFailure, AtomSpec, AtomStatus};
+
+    use super::*;
+
+    fn atom(version: &str, generation: i64, status: AtomStatus) -> Atom {
+        let mut atom = Atom::new("web", AtomSpec { version: version.to_owned(), ..AtomSpec::default() });
+        atom.metadata.generation = Some(generation);
+        atom.status = Some(status);
+        atom
+    }
+
+    fn status(observed: i64, phase: AtomPhase, target: &str, attempts: u32) -> AtomStatus {
+        let (observed_generation, target_version) = (Some(observed), Some(target.to_owned()));
+        let failure = (phase == AtomPhase::Reverted).then(AtomFailure::default);
+        AtomStatus { observed_generation, phase, target_version, attempts, failure, ..AtomStatus::default() }
+    }
+
+    #[test]
+    fn the_update_before_the_requested_one_is_neither_shown_nor_waited_for() {
+        use AtomPhase::{Pending, Reverted, Running};
+        let before = status(1, Running, "v1", 1);
+        let asked = atom("v2", 2, before.clone());
+        // The status, whether it is shown, and with its objects, and whether the wait is over.
+        let rows = [
+            (before, false, false, false),
+            (status(2, Pending, "v1", 1), true, false, false),
+            (status(2, AtomPhase::Updating, "v2", 2), true, true, false),
+            (status(2, Running, "v2", 2), true, true, true),
+            (status(2, Reverted, "v2", 2), true, true, true),
+        ];
+        for (status, shown, with_objects, over) in rows {
+            let now = atom("v2", 2, status);
+            assert_eq!(is_requested(&asked, &now), shown, "{now:?}");
+            assert_eq!(is_of_target(&now), with_objects, "{now:?}");
+            assert_eq!(rests(&asked, &now).is_some(), over, "{now:?}");
+        }
+
+        // The same version again, by the annotation.
+        let before = status(1, Reverted, "v2", 1);
+        let mut asked = atom("v2", 1, before.clone());
+        asked.metadata.annotations = Some([(annotation::RECONCILE.to_owned(), "now".to_owned())].into());
+        assert!(!is_requested(&asked, &atom("v2", 1, before)));
+        assert!(is_requested(&asked, &atom("v2", 1, status(1, Reverted, "v2", 2))));
     }
 }

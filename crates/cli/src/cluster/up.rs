@@ -1,6 +1,7 @@
 //! `knoll up`: runs API server, node, operator and hub in one process.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
@@ -26,7 +27,7 @@ const READY: &str = "ready";
 pub struct UpArgs {
     #[command(flatten)]
     folder: FolderArgs,
-    /// The port of the API server on 127.0.0.1 (0 chooses a free one)
+    /// The port of the API server on 127.0.0.1 (0: the port of the last start, or a free one)
     #[arg(long, env = "KNOLL_PORT", default_value_t = 7443, value_name = "PORT")]
     port: u16,
     /// The ranges of addresses, besides public ones, that sources may be fetched from; repeatable
@@ -144,7 +145,7 @@ async fn serve(args: &UpArgs, folder: &Folder) -> Result<()> {
     let begun = Instant::now();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let options = Options { data_dir: Some(folder.path().to_owned()), port: args.port, place_pods: true };
+    let options = Options { data_dir: Some(folder.path().to_owned()), port: port(args.port, folder), place_pods: true };
     let cluster = Cluster::start(options).await?;
     let client = cluster.client();
     apply::kinds_and_rules(&client, IN_PROCESS_USER).await?;
@@ -176,6 +177,16 @@ async fn serve(args: &UpArgs, folder: &Folder) -> Result<()> {
     node.stopped().await;
     cluster.stop().await;
     Ok(())
+}
+
+/// The port to listen on. With `--port 0` it is the port of the last start, if that is free: kubeconfigs and directories
+/// that know its address still work.
+fn port(asked: u16, folder: &Folder) -> u16 {
+    if asked != 0 {
+        return asked;
+    }
+    let last = folder.address().and_then(|address| address.rsplit(':').next()?.parse().ok());
+    last.filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).unwrap_or_default()
 }
 
 /// `file://` sources are allowed, because the user of the embedded cluster is the user of the machine.

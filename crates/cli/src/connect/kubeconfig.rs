@@ -63,8 +63,10 @@ pub fn find(connection: &Connection) -> Result<Option<Access>> {
     }
     if std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty()) {
         let config = Kubeconfig::from_env().context("cannot read the kubeconfig in $KUBECONFIG")?;
-        if let Some(config) = config.filter(|config| !config.contexts.is_empty()) {
-            return Ok(Some(found(config, Origin::Environment)));
+        match config.filter(|config| !config.contexts.is_empty()) {
+            Some(config) => return Ok(Some(found(config, Origin::Environment))),
+            // Any other cluster would not be the one that the user means.
+            None => bail!("the kubeconfig in $KUBECONFIG has no cluster; set it to another file, or unset it"),
         }
     }
     let home = std::env::home_dir().map(|home| home.join(".kube").join("config"));

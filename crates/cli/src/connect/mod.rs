@@ -1,6 +1,7 @@
 //! Connects to the cluster: kubeconfig, context and namespace.
 
 mod explain;
+mod identity;
 mod kubeconfig;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use kube::{Client, Config};
 use tokio::sync::OnceCell;
 
 pub use explain::Explain;
+pub use identity::ClusterIdentity;
 use kubeconfig::{Access, Origin};
 
 use crate::style;
@@ -32,6 +34,12 @@ pub struct Connection {
     /// The kubeconfig [default: $KUBECONFIG, ~/.kube/config, in-cluster configuration, then the embedded cluster]
     #[arg(long, env = "KNOLL_KUBECONFIG", value_name = "FILE", help_heading = HEADING)]
     pub kubeconfig: Option<PathBuf>,
+    /// The user to impersonate
+    #[arg(long = "as", env = "KNOLL_AS", value_name = "USER", help_heading = HEADING)]
+    pub as_user: Option<String>,
+    /// The groups to impersonate; repeatable
+    #[arg(long = "as-group", env = "KNOLL_AS_GROUP", value_name = "GROUP", value_delimiter = ',', help_heading = HEADING)]
+    pub as_group: Vec<String>,
     /// The data directory of the embedded cluster, which is used when no other is configured
     #[arg(long, env = "KNOLL_DATA_DIR", value_name = "DIR", hide = true)]
     pub data_dir: Option<PathBuf>,
@@ -45,6 +53,8 @@ impl Connection {
             namespace: self.namespace.or_else(|| outer.namespace.clone()),
             context: self.context.or_else(|| outer.context.clone()),
             kubeconfig: self.kubeconfig.or_else(|| outer.kubeconfig.clone()),
+            as_user: self.as_user.or_else(|| outer.as_user.clone()),
+            as_group: if self.as_group.is_empty() { outer.as_group.clone() } else { self.as_group },
             data_dir: self.data_dir.or_else(|| outer.data_dir.clone()),
         }
     }
@@ -58,7 +68,8 @@ pub struct Cluster {
     pub namespace: String,
     /// The URL of the API server.
     pub server: String,
-    origin: Origin,
+    pub origin: Origin,
+    configured: ClusterIdentity,
     user: Arc<OnceCell<ClusterUser>>,
 }
 
@@ -76,7 +87,7 @@ impl Cluster {
     /// Finds the cluster without prompting.
     pub async fn find_quietly(connection: &Connection) -> Result<Self> {
         let found = kubeconfig::find(connection)?.ok_or(kubeconfig::NoCluster)?;
-        let (config, origin) = match found {
+        let (mut config, origin) = match found {
             Access::InCluster => {
                 let config = Config::incluster().context("cannot use the in-cluster configuration")?;
                 (config, Origin::InCluster)
@@ -91,10 +102,18 @@ impl Cluster {
                 (config, origin)
             }
         };
-        let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
+        if connection.as_user.is_none() && !connection.as_group.is_empty() {
+            anyhow::bail!("`--as-group` needs `--as USER`");
+        }
+        if let Some(user) = &connection.as_user {
+            config.auth_info.impersonate = Some(user.clone());
+            config.auth_info.impersonate_groups = Some(connection.as_group.clone()).filter(|groups| !groups.is_empty());
+        }
+        let namespace = config.default_namespace.clone();
+        let configured = ClusterIdentity::configured(&config);
         let client = knoll_operator::client::connect(config).context("cannot connect to the cluster")?;
-        let server = server.trim_end_matches('/').to_owned();
-        Ok(Self { client, namespace, server, origin, user: Arc::default() })
+        let server = configured.server.clone();
+        Ok(Self { client, namespace, server, origin, configured, user: Arc::default() })
     }
 
     /// The username of this user in the cluster. Records in another name are refused by the cluster.

@@ -63,7 +63,7 @@ pub async fn served(client: &Client, kind: &str) -> Result<()> {
 /// Applies the CRDs and the admission policies concurrently, and waits until the CRDs are served. `operator` is the
 /// username of the operator.
 pub async fn kinds_and_rules(client: &Client, operator: &str) -> Result<()> {
-    let (kinds, rules) = (knoll_deploy::kinds(), knoll_deploy::rules(operator));
+    let (kinds, rules) = (knoll_deploy::kinds(), knoll_deploy::embedded_rules(operator));
     let applied = futures::future::try_join_all(kinds.iter().chain(&rules).map(async |manifest| {
         let result = write(&api(client, manifest), manifest).await;
         result.with_context(|| format!("cannot install `{}`", manifest.title()))

@@ -1,10 +1,12 @@
 //! Prints results: a table for people; JSON, YAML or names for programs.
 
 pub mod listing;
+pub mod plain;
 pub mod table;
 pub mod time;
 
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -106,6 +108,26 @@ pub fn print(text: &str) -> Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         result => Ok(result?),
+    }
+}
+
+/// Sends everything that is printed to standard output to standard error.
+pub struct Aside {
+    stdout: OwnedFd,
+}
+
+impl Aside {
+    pub fn begin() -> io::Result<Self> {
+        io::stdout().flush()?;
+        let stdout = nix::unistd::dup(io::stdout())?;
+        nix::unistd::dup2_stdout(io::stderr())?;
+        Ok(Aside { stdout })
+    }
+
+    /// Standard output is the former one again.
+    pub fn end(self) -> io::Result<()> {
+        io::stdout().flush()?;
+        Ok(nix::unistd::dup2_stdout(&self.stdout)?)
     }
 }
 

@@ -40,7 +40,19 @@ pub struct Cell {
 
 impl Cell {
     pub fn new(text: impl Into<String>, tone: Tone) -> Self {
-        Cell { text: text.into(), tone }
+        // A message of several lines would break the table.
+        let text: String = text.into();
+        let text = if text.contains(['\n', '\r', '\t']) {
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        } else {
+            text
+        };
+        Cell { text, tone }
+    }
+
+    /// A plain cell, empty without a value.
+    pub fn optional(text: Option<String>) -> Self {
+        Cell::new(text.unwrap_or_default(), Tone::Plain)
     }
 }
 

@@ -33,7 +33,10 @@ pub async fn run(args: RunArgs, outer: &Connection) -> Result<ExitCode> {
     let workspace = session.workspace_name(&args.workspace)?;
     let found = session.workspace(&workspace).await?;
     if found.spec.state == StateKind::External {
-        return run::run("output", args, None, outer).await;
+        return run::run("output", args.into(), outer).await;
+    }
+    if args.output.is_some() {
+        bail!("`knoll output` starts no run that `--output` could print; `-json` prints the outputs as JSON");
     }
     if args.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("state")) {
         bail!(

@@ -6,6 +6,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use knoll_api::Policy;
+use knoll_api::policy::ReviewFloor;
 use kube::api::{Api, ListParams};
 use kube::{ResourceExt, core::Selector};
 
@@ -61,11 +62,21 @@ fn selector(selector: Option<&LabelSelector>) -> String {
 
 fn review(policy: &Policy) -> String {
     let Some(review) = &policy.spec.review else { return "-".to_owned() };
-    let mut words = vec![review.floor.as_str().to_owned()];
-    words.extend(review.approvers.map(|approvers| format!("{approvers} approvers")));
+    let mut words = Vec::new();
+    words.extend((review.floor > ReviewFloor::Auto).then(|| review.floor.as_str().to_owned()));
+    words.extend(review.approvers.map(|approvers| {
+        let plural = if approvers == 1 { "" } else { "s" };
+        format!("{approvers} approver{plural}")
+    }));
     words.extend((!review.groups.is_empty()).then(|| format!("of {}", review.groups.join(", "))));
     words.extend(review.four_eyes.then(|| "four eyes".to_owned()));
-    words.join("; ")
+    let words = words.join("; ");
+    match review.floor {
+        _ if words.is_empty() => "-".to_owned(),
+        // Without a floor, the rest holds for the runs that something else sends into a review.
+        ReviewFloor::Auto => format!("if reviewed: {words}"),
+        ReviewFloor::ManualOnDestroy | ReviewFloor::Manual => words,
+    }
 }
 
 /// The names of the fields that restrict something.
@@ -91,6 +102,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_policy_without_a_floor_demands_no_review_by_itself() {
+        let shown = |rules: serde_json::Value| {
+            let policy = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Policy", "metadata": {"name": "p"}, "spec": {"review": rules}});
+            review(&serde_json::from_value(policy).unwrap())
+        };
+        assert_eq!(shown(json!({})), "-");
+        assert_eq!(shown(json!({"floor": "ManualOnDestroy", "approvers": 1})), "ManualOnDestroy; 1 approver");
+        assert_eq!(shown(json!({"approvers": 3, "fourEyes": true})), "if reviewed: 3 approvers; four eyes");
+    }
 
     #[test]
     fn a_row_says_what_a_policy_selects_and_restricts() {

@@ -12,7 +12,7 @@ pub struct FmtArgs {
     #[arg(long, env = "KNOLL_TOOL", value_parser = ["terraform", "tofu"])]
     tool: Option<String>,
     /// Arguments of `terraform fmt`
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "TERRAFORM ARGUMENTS")]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "TERRAFORM ARGUMENTS", add = crate::complete::terraform())]
     args: Vec<String>,
 }
 

@@ -9,12 +9,14 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use knoll_api::Run;
 use knoll_api::run::RunPhase;
 use knoll_api::workspace::Workspace;
+use knoll_core::run::answer;
 use kube::ResourceExt;
 use kube::api::ListParams;
 
 use super::attach::{self, Keyboard};
 use super::line::Line;
 use super::logs::{self, End, Stage};
+use super::printer::Printer;
 use super::stop::{Presses, Request, Signals};
 use super::watch::{Observed, Watched};
 use super::{ending, keys, spec, waiting};
@@ -45,6 +47,7 @@ pub async fn follow(session: &Session, run: Run) -> Result<Outcome> {
     let attached = run.spec.attach && keys::is_attended();
     let interactive = spec::is_interactive(&run.spec);
     let earlier = run.status.as_ref().and_then(|status| status.pod_name.clone());
+    let mut printer = Printer::new(answer::answers(&run.spec));
     let mut watched = Watched::start(session.api(), run);
     let mut signals = Signals::listen()?;
     let mut presses = Presses::default();
@@ -72,6 +75,7 @@ pub async fn follow(session: &Session, run: Run) -> Result<Outcome> {
                 watched: &mut watched,
                 signals: &mut signals,
                 presses: &mut presses,
+                printer: &mut printer,
             };
             let end = if attached && status.phase == RunPhase::Running {
                 let keyboard = keyboard.get_or_insert_with(|| Keyboard::new(interactive));
@@ -86,6 +90,7 @@ pub async fn follow(session: &Session, run: Run) -> Result<Outcome> {
         }
         if status.phase.is_finished() {
             line.clear();
+            printer.finish(session, &name).await?;
             return Ok(Outcome::Ended(Box::new(Run::clone(&run))));
         }
         line.say(&reason(session, &run).await);
@@ -135,10 +140,14 @@ pub fn code(code: i32) -> ExitCode {
 /// What the run is waiting for, as far as the user may read it.
 async fn reason(session: &Session, run: &Run) -> String {
     let status = run.status.clone().unwrap_or_default();
-    let (mut workspace, mut pod, mut events) = (None, None, Vec::new());
+    let (mut workspace, mut holder, mut pod, mut events) = (None, None, None, Vec::new());
     match (status.phase, &status.pod_name) {
         (RunPhase::Queued, _) => {
-            workspace = session.api::<Workspace>().get_opt(&run.spec.workspace).await.ok().flatten()
+            workspace = session.api::<Workspace>().get_opt(&run.spec.workspace).await.ok().flatten();
+            let active = workspace.as_ref().and_then(|workspace: &Workspace| workspace.status.as_ref()?.active.clone());
+            if let Some(active) = active {
+                holder = session.api::<Run>().get_opt(&active).await.ok().flatten();
+            }
         }
         (RunPhase::Starting, Some(name)) => {
             let of_pod = ListParams::default().fields(&format!("involvedObject.name={name}"));
@@ -149,5 +158,5 @@ async fn reason(session: &Session, run: &Run) -> String {
         }
         _ => {}
     }
-    waiting::why(run, workspace.as_ref(), pod.as_ref(), &events, Timestamp::now())
+    waiting::why(run, workspace.as_ref(), holder.as_ref(), pod.as_ref(), &events, Timestamp::now())
 }

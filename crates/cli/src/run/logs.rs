@@ -1,6 +1,5 @@
 //! Prints a run's output without a terminal: follows the log of its pod, and reconnects when the connection is lost.
 
-use std::io::{self, Write};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use kube::Api;
 use kube::api::LogParams;
 
 use super::position;
+use super::printer::Printer;
 use super::stop::{Presses, Request, Signals};
 use super::watch::Watched;
 use crate::style;
@@ -36,6 +36,14 @@ pub struct Stage<'a> {
     pub signals: &'a mut Signals,
     /// How often Ctrl-C was pressed.
     pub presses: &'a mut Presses,
+    pub printer: &'a mut Printer,
+}
+
+impl Stage<'_> {
+    fn print(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.printed += position::count(bytes);
+        self.printer.print(bytes)
+    }
 }
 
 /// Why a stage ended.
@@ -70,7 +78,7 @@ pub async fn show(stage: &mut Stage<'_>) -> Result<End> {
         // A run is finished when its runner has reported so. The end of its output may reach the log a little later.
         if over && (read || Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + LOG_END_TIMEOUT)) {
             let log = complete(&pods, &stage.pod).await;
-            print(position::behind(&log, stage.printed), &mut stage.printed)?;
+            stage.print(position::behind(&log, stage.printed))?;
             return Ok(End::Over);
         }
         tokio::time::sleep(pause).await;
@@ -93,7 +101,7 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>) -> Result<Option<End
                 }
                 let rest = position::behind(&buffer[..count], skip);
                 skip = skip.saturating_sub(position::count(&buffer[..count]));
-                print(rest, &mut stage.printed)?;
+                stage.print(rest)?;
             }
             request = stage.signals.next() => match request {
                 Request::Leave(signal) => return Ok(Some(End::Left(signal))),
@@ -146,15 +154,5 @@ async fn read(pods: &Api<Pod>, pod: &str, follow: bool, bytes: &mut Vec<u8>) -> 
             0 => return Ok(()),
             count => bytes.extend_from_slice(&buffer[..count]),
         }
-    }
-}
-
-fn print(bytes: &[u8], printed: &mut usize) -> Result<()> {
-    *printed += position::count(bytes);
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        // The reader has closed the pipe; the run continues.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-        result => Ok(result?),
     }
 }

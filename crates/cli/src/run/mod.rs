@@ -2,15 +2,19 @@
 
 mod attach;
 mod ending;
+mod environment;
 pub mod fmt;
 pub mod follow;
-mod keys;
+mod guard;
+pub mod keys;
 mod line;
 mod lock_file;
 mod logs;
 mod position;
+mod printer;
 pub mod resume;
 mod spec;
+mod split;
 pub mod start;
 pub mod stop;
 mod waiting;
@@ -37,8 +41,14 @@ pub struct RunArgs {
     /// Print the name of the run and do not wait for it
     #[arg(long, env = "KNOLL_DETACH")]
     pub detach: bool,
+    /// Print the finished run as JSON to standard output, and terraform's output to standard error
+    #[arg(long, short, env = "KNOLL_RUN_OUTPUT", value_name = "FORMAT", value_enum)]
+    pub output: Option<ResultFormat>,
+    /// Send `TF_VAR_*` and `TF_TOKEN_*` of this environment to the run, in a Secret of the run
+    #[arg(long, env = "KNOLL_WITH_ENV")]
+    pub with_env: bool,
     /// Arguments of the terraform command
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "TERRAFORM ARGUMENTS")]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "TERRAFORM ARGUMENTS", add = crate::complete::terraform())]
     pub args: Vec<String>,
 }
 
@@ -48,8 +58,17 @@ pub struct ChangeArgs {
     /// How the plan is approved [default: `auto` with -auto-approve, otherwise `prompt`]
     #[arg(long, env = "KNOLL_APPROVAL", value_name = "MODE", value_enum)]
     pub approval: Option<ApprovalFlag>,
+    /// Change the infrastructure of the Stack that the workspace belongs to
+    #[arg(long, env = "KNOLL_OVERRIDE_STACK")]
+    pub override_stack: bool,
     #[command(flatten)]
     pub run: RunArgs,
+}
+
+/// The values of `--output` of a run command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ResultFormat {
+    Json,
 }
 
 /// The values of `--approval`.
@@ -73,7 +92,13 @@ impl From<ApprovalFlag> for RunApproval {
     }
 }
 
+impl From<RunArgs> for ChangeArgs {
+    fn from(run: RunArgs) -> Self {
+        ChangeArgs { run, ..ChangeArgs::default() }
+    }
+}
+
 /// Runs the terraform command `words` in the cluster.
-pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, outer: &Connection) -> Result<ExitCode> {
-    start::run(words, args, approval, outer).await
+pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<ExitCode> {
+    start::run(words, args, outer).await
 }

@@ -18,7 +18,7 @@ pub struct AttachArgs {
     #[command(flatten)]
     connection: Connection,
     /// The run
-    #[arg(add = crate::complete::runs())]
+    #[arg(add = crate::complete::runs(), value_parser = crate::workspace::plain_name::<knoll_api::Run>)]
     run: String,
 }
 
@@ -29,7 +29,7 @@ pub async fn run(args: AttachArgs, outer: &Connection) -> Result<ExitCode> {
     let name = run.name_any();
     if run.status.as_ref().is_some_and(|status| status.phase.is_finished()) {
         // The pods of a finished run may be deleted; its log is stored.
-        let log = session.storage().logs().read(&session.namespace, &name, LogRange::WHOLE).await;
+        let log = session.storage().logs().read(&run, LogRange::WHOLE).await;
         if let Some(log) = log.ok().filter(|log| !log.is_empty()) {
             output::print(&String::from_utf8_lossy(&log))?;
             return Ok(follow::exit(&Outcome::Ended(Box::new(run)), &name));

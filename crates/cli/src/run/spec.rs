@@ -4,14 +4,18 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use knoll_api::run::{Operation, RunApproval, RunSpec};
+use knoll_core::run::answer;
 
 use super::ApprovalFlag;
+use crate::flags;
 
 /// What the spec depends on beside the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
     /// Whether the user is at a terminal and follows the run.
     pub attended: bool,
+    /// Whether somebody answers terraform's question: the user at the terminal, or the standard input.
+    pub answered: bool,
     /// Whether the output is printed without colours.
     pub no_color: bool,
     /// The value of `--approval`.
@@ -32,7 +36,7 @@ pub fn spec(workspace: &str, words: &str, args: Vec<String>, now: Situation) -> 
         bail!("{}", refusal(words, name));
     }
     if operation != Operation::Command
-        && let Some(file) = plan_file(&args)
+        && let Some(file) = plan_file(words, &args)
     {
         bail!(
             "`knoll {words}` does not accept a plan file such as `{file}`: plans are stored in the cluster\n  \
@@ -47,15 +51,17 @@ pub fn spec(workspace: &str, words: &str, args: Vec<String>, now: Situation) -> 
         let index = if words == "providers" { args.len() } else { 0 };
         args.insert(index, "-no-color".to_owned());
     }
-    Ok(RunSpec {
+    let spec = RunSpec {
         workspace: workspace.to_owned(),
         operation,
         command: (operation == Operation::Command).then(|| words.to_owned()),
         args,
         approval,
-        attach: now.attended,
         ..RunSpec::default()
-    })
+    };
+    // The answer of a reading command is printed as a whole. Only the console asks.
+    let attach = now.attended && (words == "console" || !answer::answers(&spec));
+    Ok(RunSpec { attach, ..spec })
 }
 
 /// Whether Ctrl-C belongs to the program in the pod.
@@ -108,27 +114,11 @@ fn named_files(spec: &RunSpec) -> Vec<(usize, PathBuf)> {
 }
 
 /// The first argument that is neither a flag nor a flag's value.
-fn plan_file(args: &[String]) -> Option<&String> {
-    const WITH_VALUES: [&str; 14] = [
-        "var",
-        "var-file",
-        "target",
-        "target-file",
-        "exclude",
-        "exclude-file",
-        "replace",
-        "parallelism",
-        "lock-timeout",
-        "state",
-        "state-out",
-        "backup",
-        "generate-config-out",
-        "out",
-    ];
+fn plan_file<'a>(words: &str, args: &'a [String]) -> Option<&'a String> {
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         match flag(arg) {
-            Some((name, None)) if WITH_VALUES.contains(&name) => drop(args.next()),
+            Some((name, None)) if flags::has_value(words, name) => drop(args.next()),
             Some(_) => {}
             None => return Some(arg),
         }
@@ -136,13 +126,24 @@ fn plan_file(args: &[String]) -> Option<&String> {
     None
 }
 
+/// Whether terraform asks for approval before it changes anything.
+#[must_use]
+pub fn asks(words: &str, args: &[String], approval: Option<ApprovalFlag>) -> bool {
+    matches!(words, "apply" | "destroy")
+        && matches!(approval, None | Some(ApprovalFlag::Prompt))
+        && !is_approved_already(args)
+}
+
+fn is_approved_already(args: &[String]) -> bool {
+    args.iter().any(|arg| matches!(flag(arg), Some(("auto-approve", None | Some("true")))))
+}
+
 fn approval(words: &str, args: &[String], now: Situation) -> Result<RunApproval> {
-    let auto = args.iter().any(|arg| matches!(flag(arg), Some(("auto-approve", None | Some("true")))));
-    match (now.approval, auto) {
+    match (now.approval, is_approved_already(args)) {
         (Some(ApprovalFlag::Manual | ApprovalFlag::Prompt), true) => {
             bail!("`-auto-approve` cannot be used with `--approval`")
         }
-        (Some(ApprovalFlag::Prompt) | None, false) if !now.attended => bail!(
+        (Some(ApprovalFlag::Prompt) | None, false) if !now.answered => bail!(
             "`knoll {words}` asks for approval, and there is no terminal\n  \
              add `-auto-approve`, or `--approval manual` to let somebody decide with `knoll approve`"
         ),
@@ -178,8 +179,9 @@ mod tests {
 
     use super::*;
 
-    const HERE: Situation = Situation { attended: true, no_color: false, approval: None };
-    const AWAY: Situation = Situation { attended: false, no_color: false, approval: None };
+    const HERE: Situation = Situation { attended: true, answered: true, no_color: false, approval: None };
+    const AWAY: Situation = Situation { attended: false, answered: false, no_color: false, approval: None };
+    const PIPED: Situation = Situation { attended: false, answered: true, no_color: false, approval: None };
 
     fn made(words: &str, args: &str, now: Situation) -> Result<RunSpec> {
         spec("net", words, args.split_whitespace().map(str::to_owned).collect(), now)
@@ -207,6 +209,7 @@ mod tests {
         let manual = |now| Situation { approval: Some(ApprovalFlag::Manual), ..now };
         let rows = [
             ("", HERE, Ok(RunApproval::Prompt)),
+            ("", PIPED, Ok(RunApproval::Prompt)),
             ("-auto-approve", HERE, Ok(RunApproval::Auto)),
             ("--auto-approve=true", AWAY, Ok(RunApproval::Auto)),
             ("", manual(AWAY), Ok(RunApproval::Manual)),
@@ -221,6 +224,22 @@ mod tests {
                 (made, _) => panic!("{args} {now:?}: {made:?}"),
             }
         }
+    }
+
+    #[test]
+    fn standard_input_is_read_only_when_terraform_asks() {
+        let rows = [
+            ("apply", "", None, true),
+            ("destroy", "-target=a.b", Some(ApprovalFlag::Prompt), true),
+            ("apply", "-auto-approve", None, false),
+            ("apply", "", Some(ApprovalFlag::Manual), false),
+            ("plan", "", None, false),
+        ];
+        for (words, args, approval, expect) in rows {
+            let args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(asks(words, &args, approval), expect, "{words} {args:?}");
+        }
+        assert!(!made("apply", "", PIPED).unwrap().attach);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -19,34 +20,45 @@ use kube::api::{ObjectMeta, PostParams};
 
 use super::follow::{self, Outcome};
 use super::spec::{self, Situation};
-use super::{ApprovalFlag, RunArgs, keys, lock_file, stop};
+use super::{ChangeArgs, ResultFormat, environment, guard, keys, lock_file, stop};
 use crate::connect::{Connection, Explain};
+use crate::output::Format;
 use crate::workspace::Session;
 use crate::{output, style};
 
 /// The maximum length of a Run's name prefix. Kubernetes appends five characters.
 const LONGEST_NAME: usize = 50;
 
+/// How long standard input is read before the user is told.
+const SILENT_READ: Duration = Duration::from_secs(1);
+
 /// See [`super::run`].
-pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, outer: &Connection) -> Result<ExitCode> {
-    let attended = keys::is_attended() && !args.detach;
+pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<ExitCode> {
+    let ChangeArgs { approval, override_stack, run: args } = args;
+    let attended = keys::is_attended() && !args.detach && args.output.is_none();
     // Terraform in the pod prints colours regardless of this terminal.
     let no_color = !style::stdout_is_coloured();
     let session = Session::find(&args.connection.or(outer)).await?;
     let workspace = session.workspace_name(&args.workspace)?;
-    let mut spec = spec::spec(&workspace, words, args.args, Situation { attended, no_color, approval })?;
+    let piped = !attended && !args.detach && spec::asks(words, &args.args, approval);
+    let answer = if piped { answer().await? } else { None };
+    let now = Situation { attended, answered: attended || answer.is_some(), no_color, approval };
+    let mut spec = spec::spec(&workspace, words, args.args, now)?;
     let mut input = Input::new(uuid::Uuid::new_v4().to_string());
     let bundle = bundle(&session, words, &mut spec, &mut input)?;
-    input.stdin = stdin(words, &spec)?.map(ByteString);
+    input.stdin = answer.map_or_else(|| stdin(words, &spec), |answer| Ok(Some(answer)))?.map(ByteString);
     input.values = arguments::hide(words, &mut spec.args);
+    input.env = environment::take(args.with_env);
     let input = if input.is_empty() { None } else { Some(input.pack().context("cannot send the input of the run")?) };
     spec.input = input.as_ref().map(|input| input.reference.clone());
-    warn_of_variables();
     // Without this check, a run of a missing Workspace would wait forever.
     let (found, user) = tokio::join!(session.workspace(&workspace), session.cluster.user());
     // The first of two errors would depend on which request was answered sooner.
-    found?;
+    let found = found?;
     user?;
+    spec.override_stack = override_stack;
+    guard::of_stack(&session, &found, &spec).await?;
+    guard::of_other_state(&session.folder, &found, &spec)?;
     if let Some(bundle) = bundle {
         upload(&session, &bundle).await?;
         spec.source = Some(Source::bundle(bundle.digest));
@@ -56,14 +68,24 @@ pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, out
     if let Some(input) = input {
         send(&session, &run, &input).await?;
     }
-    if args.detach {
-        output::print(&format!("{name}\n"))?;
-        return Ok(ExitCode::SUCCESS);
+    announce(&session, &run);
+    match (args.detach, args.output) {
+        (true, Some(ResultFormat::Json)) => {
+            output::value(&output::typed(&run)?, Format::Json)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        (true, None) => {
+            output::print(&format!("{name}\n"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        (false, _) => {}
     }
-    if std::io::stderr().is_terminal() {
-        style::quiet(&format!("knoll: run `{name}` in workspace `{workspace}`"));
-    }
+    let stdout = args.output.map(|_| output::Aside::begin()).transpose()?;
     let outcome = follow::follow(&session, run).await?;
+    if let (Some(stdout), Outcome::Ended(run)) = (stdout, &outcome) {
+        stdout.end()?;
+        output::value(&output::typed(run.as_ref())?, Format::Json)?;
+    }
     let exit = follow::exit(&outcome, &name);
     if let (Outcome::Ended(_), "init") = (&outcome, words)
         && exit == ExitCode::SUCCESS
@@ -71,6 +93,17 @@ pub async fn run(words: &str, args: RunArgs, approval: Option<ApprovalFlag>, out
         lock_file::fetch(&session, &workspace).await?;
     }
     Ok(exit)
+}
+
+/// Says first what is started and where, also in a log of a CI system.
+pub fn announce(session: &Session, run: &Run) {
+    style::quiet(&format!(
+        "knoll: run `{}` in workspace `{}`, namespace `{}`, cluster {}",
+        run.name_any(),
+        run.spec.workspace,
+        session.namespace,
+        session.cluster.server
+    ));
 }
 
 /// Packs the module of the current directory, without its variable files: these go into the input. Some commands need
@@ -93,6 +126,26 @@ fn bundle(session: &Session, words: &str, spec: &mut RunSpec, input: &mut Input)
     }
     let bundle = knoll_bundle::pack_at(&module.files, &module.path).context("cannot bundle this directory")?;
     Ok(Some(bundle))
+}
+
+/// What is piped as the answer to terraform's question, as in `echo yes | knoll apply`; none when nothing is.
+async fn answer() -> Result<Option<Vec<u8>>> {
+    let mut read = tokio::task::spawn_blocking(|| {
+        let mut input = Vec::new();
+        if !std::io::stdin().is_terminal() {
+            std::io::stdin().read_to_end(&mut input)?;
+        }
+        std::io::Result::Ok(input)
+    });
+    let read = match tokio::time::timeout(SILENT_READ, &mut read).await {
+        Ok(read) => read,
+        Err(_) => {
+            style::quiet("knoll: reading the answer to terraform's question from standard input, until its end");
+            read.await
+        }
+    };
+    let input = read.context("cannot read standard input")?.context("cannot read standard input")?;
+    Ok(Some(input).filter(|input| !input.is_empty()))
 }
 
 /// The standard input of `console` or `sh`, if it is piped.
@@ -153,19 +206,4 @@ pub async fn create(session: &Session, words: &str, mut spec: RunSpec) -> Result
     };
     let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
     session.api::<Run>().create(&params, &run).await.explain(&session.cluster, "cannot create the run")
-}
-
-/// Warns that `TF_VAR_*` variables of this shell are not sent to the cluster: many are set for other modules.
-fn warn_of_variables() {
-    let names: Vec<String> = std::env::vars_os()
-        .filter_map(|(name, _)| name.into_string().ok())
-        .filter(|name| name.starts_with("TF_VAR_"))
-        .collect();
-    if let Some(first) = names.first() {
-        let others = names.len() - 1;
-        let others = if others == 0 { String::new() } else { format!(" and {others} more") };
-        style::note(&format!(
-            "`{first}`{others} of your environment is not passed to the run; use -var, a .tfvars file or `knoll workspace edit`"
-        ));
-    }
 }

@@ -2,16 +2,26 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
-use knoll_api::names::condition;
-use knoll_api::run::{Run, RunPhase};
-use knoll_api::workspace::Workspace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use knoll_api::names::{condition, reason};
+use knoll_api::run::{Run, RunPhase, StepName};
+use knoll_api::workspace::{Workspace, WorkspaceStatus};
 use kube::ResourceExt;
+
+use crate::output::time;
 
 /// After this many seconds without a status, the operator is probably not running.
 const UNUSUAL: i64 = 5;
 
 /// A sentence for the status line, or an empty one when the run is not waiting.
-pub fn why(run: &Run, workspace: Option<&Workspace>, pod: Option<&Pod>, events: &[Event], now: Timestamp) -> String {
+pub fn why(
+    run: &Run,
+    workspace: Option<&Workspace>,
+    holder: Option<&Run>,
+    pod: Option<&Pod>,
+    events: &[Event],
+    now: Timestamp,
+) -> String {
     let status = run.status.clone().unwrap_or_default();
     let name = run.name_any();
     let ready = status.conditions.iter().find(|condition| condition.type_ == condition::READY);
@@ -23,19 +33,34 @@ pub fn why(run: &Run, workspace: Option<&Workspace>, pod: Option<&Pod>, events: 
             format!("{name}: waiting for the operator{doubt}")
         }
         RunPhase::Pending => format!("{name}: {message}"),
-        RunPhase::Queued => queued(run, workspace, message),
+        RunPhase::Queued => queued(run, workspace, holder, message, now),
         RunPhase::Starting => match pod.map(|pod| starting(pod, events)) {
             Some(what) => format!("{name}: {what}"),
             None => format!("{name}: starting"),
         },
-        RunPhase::Review => format!("{name}: waiting for a decision: knoll approve {name}, or knoll discard {name}"),
+        RunPhase::Review => {
+            let review = status.steps.iter().find(|step| step.name == StepName::Review);
+            let details = review.and_then(|step| step.message.as_ref()).map(|message| format!(" ({message})"));
+            let details = details.unwrap_or_default();
+            format!("{name}: waiting for a decision: knoll approve {name}, or knoll discard {name}{details}")
+        }
         RunPhase::Running | RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled | RunPhase::Discarded => {
             String::new()
         }
     }
 }
 
-fn queued(run: &Run, workspace: Option<&Workspace>, message: &str) -> String {
+/// What the run that holds the lock is doing.
+fn doing(holder: Option<&Run>, status: &WorkspaceStatus, now: Timestamp) -> String {
+    let run = holder.and_then(|run| run.status.as_ref());
+    let ready = run.and_then(|run| run.conditions.iter().find(|condition| condition.type_ == condition::READY));
+    match ready.filter(|ready| ready.reason == reason::WAITING_FOR_ANSWER) {
+        Some(ready) => format!("is {}", lower(&ready.message)),
+        None => format!("is running{}", started(status, now)),
+    }
+}
+
+fn queued(run: &Run, workspace: Option<&Workspace>, holder: Option<&Run>, message: &str, now: Timestamp) -> String {
     let name = run.name_any();
     let Some(status) = workspace.and_then(|workspace| workspace.status.as_ref()) else {
         return format!("{name}: {message}");
@@ -47,17 +72,29 @@ fn queued(run: &Run, workspace: Option<&Workspace>, message: &str) -> String {
     };
     let position =
         index.map_or_else(|| "waiting in the queue".to_owned(), |index| format!("position {} in the queue", index + 1));
-    let holder = status.active.as_deref();
+    let active = status.active.as_deref();
     match ahead {
-        Some(ahead) if Some(ahead.as_str()) == holder => {
-            format!("{name}: {position} of `{}`; `{ahead}` is running", run.spec.workspace)
+        Some(ahead) if Some(ahead.as_str()) == active => {
+            format!("{name}: {position} of `{}`; `{ahead}` {}", run.spec.workspace, doing(holder, status, now))
         }
         Some(ahead) => format!(
-            "{name}: {position} of `{}`, behind `{ahead}`; `{}` is running",
+            "{name}: {position} of `{}`, behind `{ahead}`; `{}` {}",
             run.spec.workspace,
-            holder.unwrap_or("nobody")
+            active.unwrap_or("nobody"),
+            doing(holder, status, now)
         ),
         None => format!("{name}: {position} of `{}`", run.spec.workspace),
+    }
+}
+
+/// Who started the active run, and how long ago, in parentheses; empty if neither is known.
+fn started(status: &WorkspaceStatus, now: Timestamp) -> String {
+    let ago = status.active_since.as_ref().map(|since| format!("{} ago", time::age(Some(&Time(since.0)), now)));
+    match (&status.active_requested_by, ago) {
+        (Some(by), Some(ago)) => format!(" (started by {by}, {ago})"),
+        (Some(by), None) => format!(" (started by {by})"),
+        (None, Some(ago)) => format!(" (started {ago})"),
+        (None, None) => String::new(),
     }
 }
 
@@ -106,7 +143,6 @@ fn lower(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
     use super::*;
@@ -124,7 +160,7 @@ mod tests {
         let workspace: Option<Workspace> = serde_json::from_value(workspace).unwrap();
         let pod: Option<Pod> = serde_json::from_value(pod).unwrap();
         let events: Vec<Event> = serde_json::from_value(events).unwrap();
-        assert_eq!(why(&run(status), workspace.as_ref(), pod.as_ref(), &events, Timestamp::now()), expect);
+        assert_eq!(why(&run(status), workspace.as_ref(), None, pod.as_ref(), &events, Timestamp::now()), expect);
     }
 
     fn workspace(status: Value) -> Value {
@@ -142,9 +178,28 @@ mod tests {
             json!([]),
             "net-apply-2: position 1 in the queue of `net`; `a` is running",
         );
+        let since = Timestamp::now() - std::time::Duration::from_secs(1205);
+        let known = json!({"active": "a", "activeSince": since.to_string(), "activeRequestedBy": "ann",
+            "queue": ["net-apply-2"]});
+        let expect = "net-apply-2: position 1 in the queue of `net`; `a` is running (started by ann, 20m ago)";
+        check(queued.clone(), workspace(known), Value::Null, json!([]), expect);
         let second = workspace(json!({"active": "a", "queue": ["b", "net-apply-2"]}));
         let expect = "net-apply-2: position 2 in the queue of `net`, behind `b`; `a` is running";
         check(queued, second, Value::Null, json!([]), expect);
+    }
+
+    #[test]
+    fn a_queue_names_a_prompt_that_nobody_answers() {
+        let text = "Waiting for an answer in a terminal since 2026-01-01T08:00:00Z: knoll attach a";
+        let ready = json!([{"type": "Ready", "status": "False", "reason": "WaitingForAnswer", "message": text,
+            "lastTransitionTime": "2026-01-01T08:00:00Z"}]);
+        let holder = run(json!({"phase": "Running", "conditions": ready}));
+        let first = workspace(json!({"active": "a", "queue": ["net-apply-2"]}));
+        let first: Workspace = serde_json::from_value(first).unwrap();
+        let said = why(&run(json!({"phase": "Queued"})), Some(&first), Some(&holder), None, &[], Timestamp::now());
+        let expect = "net-apply-2: position 1 in the queue of `net`; `a` is waiting for an answer in a terminal since \
+                      2026-01-01T08:00:00Z: knoll attach a";
+        assert_eq!(said, expect);
     }
 
     #[test]
@@ -185,9 +240,18 @@ mod tests {
     fn a_run_that_nobody_takes_up_is_doubted() {
         let mut run = run(Value::Null);
         run.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-        let at = |second| why(&run, None, None, &[], Timestamp::from_second(second).unwrap());
+        let at = |second| why(&run, None, None, None, &[], Timestamp::from_second(second).unwrap());
         assert_eq!(at(1), "net-apply-2: waiting for the operator");
         assert_eq!(at(9), "net-apply-2: waiting for the operator; is it running?");
+    }
+
+    #[test]
+    fn a_review_says_who_demands_it_and_how_far_it_is() {
+        let review = |message: Value| json!({"phase": "Review", "steps": [{"name": "review", "state": "Waiting", "attempts": 1, "message": message}]});
+        let line = "net-apply-2: waiting for a decision: knoll approve net-apply-2, or knoll discard net-apply-2";
+        check(review(Value::Null), Value::Null, Value::Null, json!([]), line);
+        let why = "Policy `prod` demands a review (spec.review.floor). It has 1 of 2 Approvals (by bob).";
+        check(review(json!(why)), Value::Null, Value::Null, json!([]), &format!("{line} ({why})"));
     }
 
     #[test]

@@ -5,9 +5,10 @@ use knoll_api::run::{FrozenJobSummary, RunStatus};
 /// Labels and values, in the order in which they are shown. Empty for a run that has no frozen job.
 pub fn fields(status: &RunStatus) -> Vec<(&'static str, String)> {
     let Some(job) = &status.job else { return Vec::new() };
-    let plan = status.plan.as_ref().and_then(|plan| plan.digest.clone()).unwrap_or_default();
+    let plan = status.plan.clone().unwrap_or_default();
     vec![
-        ("Plan bytes", plan),
+        ("Plan bytes", plan.digest.unwrap_or_default()),
+        ("Plan text", plan.text_digest.unwrap_or_default()),
         ("Frozen job", job.digest.clone()),
         ("Image", image(job)),
         ("Accounts", accounts(job)),
@@ -54,10 +55,12 @@ mod tests {
             hooks: vec!["pre-apply/check".to_owned()],
             ..FrozenJobSummary::default()
         };
-        let plan = Some(PlanSummary { digest: Some("sha256:plan".to_owned()), ..PlanSummary::default() });
+        let (digest, text_digest) = (Some("sha256:plan".to_owned()), Some("sha256:text".to_owned()));
+        let plan = Some(PlanSummary { digest, text_digest, ..PlanSummary::default() });
         let status = RunStatus { plan, job: Some(job), ..RunStatus::default() };
         let expect = "The decision covers:
   Plan bytes: sha256:plan
+  Plan text:  sha256:text
   Frozen job: sha256:job
   Image:      terraform:1 (sha256:i)
   Accounts:   reader (plan), default without a token (apply)

@@ -1,12 +1,14 @@
 //! `knoll approve` and `knoll discard`: record a decision on the digest of the plan that was shown.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use knoll_api::approval::{Approval, ApprovalSpec, Decision};
-use knoll_api::names::{self, field_manager};
+use knoll_api::approval::{Approval, ApprovalPhase, ApprovalSpec, Decision};
+use knoll_api::names::{self, condition, field_manager};
 use knoll_api::run::{Run, RunPhase};
 use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::wait::await_condition;
 use kube::{Resource, ResourceExt};
 
 use super::{covers, diff, list, plan_text};
@@ -14,6 +16,9 @@ use crate::connect::{Connection, Explain};
 use crate::run::follow;
 use crate::workspace::Session;
 use crate::{output, style};
+
+/// How long a decision waits for the operator, which usually reads it within a second.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub const APPROVE: Decision = Decision::Approve;
 pub const DISCARD: Decision = Decision::Discard;
@@ -24,7 +29,7 @@ pub struct DecisionArgs {
     #[command(flatten)]
     connection: Connection,
     /// The run
-    #[arg(add = crate::complete::runs())]
+    #[arg(add = crate::complete::runs(), value_parser = crate::workspace::plain_name::<knoll_api::Run>)]
     run: String,
     /// A comment for the record
     #[arg(long, short, env = "KNOLL_COMMENT", value_name = "TEXT")]
@@ -47,7 +52,7 @@ pub async fn run(args: DecisionArgs, decision: Decision, outer: &Connection) -> 
     let run = super::get(&session, &args.run).await?;
     let name = run.name_any();
     let digest = waiting_digest(&run)?;
-    show(&session, &run).await?;
+    show(&session, &run, decision).await?;
     if !args.yes {
         if !style::can_ask() {
             bail!(
@@ -69,13 +74,67 @@ pub async fn run(args: DecisionArgs, decision: Decision, outer: &Connection) -> 
     let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
     let approval = Approval { metadata, spec, status: None };
     let created = session.api::<Approval>().create(&params, &approval).await;
-    created.explain(&session.cluster, &format!("cannot {verb} run `{name}`"))?;
-    style::say(done, &format!("run `{name}`, as {by}"));
+    let created = created.explain(&session.cluster, &format!("cannot {verb} run `{name}`"))?;
+    match effect(&session, &created).await {
+        Effect::None(why) => {
+            bail!("run `{name}` was not {} by Approval `{}`: {why}", done.to_lowercase(), created.name_any())
+        }
+        Effect::Counted(message) => {
+            style::say(done, &format!("run `{name}`, as {by}"));
+            style::hint_aside(&message);
+        }
+        Effect::Effective => style::say(done, &format!("run `{name}`, as {by}")),
+        Effect::Unknown => {
+            style::say(done, &format!("run `{name}`, as {by}"));
+            let approval = created.name_any();
+            style::hint_aside(&format!("The operator has not read the Approval `{approval}` yet; is it running?"));
+        }
+    }
     if args.follow {
         let outcome = follow::follow(&session, super::get(&session, &name).await?).await?;
         return Ok(follow::exit(&outcome, &name));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The result of a recorded decision.
+#[derive(Debug, PartialEq, Eq)]
+enum Effect {
+    Effective,
+    /// The run waits for further Approvals.
+    Counted(String),
+    /// The decision changed nothing, for this reason.
+    None(String),
+    /// The operator did not reconcile the Approval in time.
+    Unknown,
+}
+
+/// Waits until the operator has reconciled the Approval, at most [`PATIENCE`].
+async fn effect(session: &Session, approval: &Approval) -> Effect {
+    let is_read = |found: Option<&Approval>| found.is_none_or(|found| phase(found) != ApprovalPhase::Pending);
+    let name = approval.name_any();
+    let found = await_condition(session.api::<Approval>(), &name, is_read);
+    match tokio::time::timeout(PATIENCE, found).await {
+        Ok(Ok(Some(approval))) => effect_of(&approval),
+        // The Approval was deleted, or this user may not watch it.
+        Ok(Ok(None) | Err(_)) | Err(_) => Effect::Unknown,
+    }
+}
+
+fn phase(approval: &Approval) -> ApprovalPhase {
+    approval.status.as_ref().map(|status| status.phase).unwrap_or_default()
+}
+
+fn effect_of(approval: &Approval) -> Effect {
+    let conditions = approval.status.iter().flat_map(|status| &status.conditions);
+    let ready = conditions.into_iter().find(|found| found.type_ == condition::READY);
+    let message = ready.map(|ready| ready.message.clone()).unwrap_or_default();
+    match phase(approval) {
+        ApprovalPhase::Effective => Effect::Effective,
+        ApprovalPhase::Counted => Effect::Counted(message),
+        ApprovalPhase::NoEffect => Effect::None(message),
+        ApprovalPhase::Pending => Effect::Unknown,
+    }
 }
 
 fn waiting_digest(run: &Run) -> Result<String> {
@@ -95,7 +154,9 @@ fn waiting_digest(run: &Run) -> Result<String> {
     }
 }
 
-async fn show(session: &Session, run: &Run) -> Result<()> {
+/// Prints everything that the decision covers. A plan whose text is not the one that was made cannot be approved; it can
+/// be discarded.
+async fn show(session: &Session, run: &Run, decision: Decision) -> Result<()> {
     let status = run.status.clone().unwrap_or_default();
     let mut text = format!("Run `{}` in workspace `{}`: {}", run.name_any(), run.spec.workspace, list::command(run));
     if !run.spec.args.is_empty() {
@@ -106,7 +167,17 @@ async fn show(session: &Session, run: &Run) -> Result<()> {
         let secret = names::input_secret(&run.name_any());
         text += &format!("Its variable files, values and piped input are in the Secret `{secret}`.\n");
     }
-    text += &plan_text::read(session, run).await.map(|plan| format!("\n{plan}\n")).unwrap_or_default();
+    match plan_text::read(session, run).await {
+        Ok(plan) => text += &plan.map(|plan| format!("\n{plan}\n")).unwrap_or_default(),
+        Err(error) if decision == Decision::Discard => style::note(&plan_text::refusal(run, &error)),
+        Err(error) => {
+            let name = run.name_any();
+            bail!(
+                "{}\n  no decision was recorded: `knoll discard {name}`, and run it again",
+                plan_text::refusal(run, &error)
+            );
+        }
+    }
     if let Some(plan) = &status.plan {
         text += &diff::changes(plan, style::stdout_is_coloured());
     }

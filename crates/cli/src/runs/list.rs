@@ -89,7 +89,7 @@ pub fn table(list: &[Run], namespaces: bool, wide: bool, now: Timestamp) -> Tabl
     for run in list {
         let status = run.status.clone().unwrap_or_default();
         let mut row: Vec<Cell> = Vec::new();
-        row.extend(namespaces.then(|| run.namespace().unwrap_or_default().into()));
+        row.extend(namespaces.then(|| Cell::optional(run.namespace())));
         let plan = status.plan.as_ref();
         let plan = plan.map(|plan| format!("+{} ~{} -{}", plan.add, plan.change, plan.destroy)).unwrap_or_default();
         row.extend([

@@ -40,7 +40,7 @@ struct RunShowArgs {
     #[command(flatten)]
     output: OutputArgs,
     /// The run
-    #[arg(add = crate::complete::runs())]
+    #[arg(add = crate::complete::runs(), value_parser = crate::workspace::plain_name::<knoll_api::Run>)]
     run: String,
 }
 
@@ -49,7 +49,13 @@ pub async fn run(args: RunCommand, outer: &Connection) -> Result<ExitCode> {
     let Command::Show(args) = args.command;
     let session = Session::find(&args.connection.or(&outer)).await?;
     let run = super::get(&session, &args.run).await?;
-    let plan = plan_text::read(&session, &run).await;
+    let plan = match plan_text::read(&session, &run).await {
+        Ok(plan) => plan,
+        Err(error) => {
+            style::note(&plan_text::refusal(&run, &error));
+            None
+        }
+    };
     let comment = comment(&session, &run).await;
     output::one(&run, args.output.output, |_| {
         text(&run, comment.as_deref().unwrap_or_default(), plan.as_deref(), Timestamp::now())
@@ -63,7 +69,8 @@ async fn comment(session: &Session, run: &Run) -> Option<String> {
     session.api::<Approval>().get_opt(approval).await.ok()??.spec.comment
 }
 
-fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -> String {
+/// The details of a run, for a person.
+pub fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -> String {
     let status = run.status.clone().unwrap_or_default();
     let mut out = String::new();
     let mut field = |label: &str, value: &str| {
@@ -72,7 +79,9 @@ fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -> St
         }
     };
     field("Run", &run.name_any());
-    field("Namespace", &run.namespace().unwrap_or_default());
+    if let Some(namespace) = run.namespace() {
+        field("Namespace", &namespace);
+    }
     field("Workspace", &run.spec.workspace);
     field("Command", format!("{} {}", list::command(run), run.spec.args.join(" ")).trim());
     field("Requester", knoll_core::run::requested_by(run).unwrap_or_default());
@@ -113,7 +122,7 @@ fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -> St
     }
     if let Some(plan) = &status.plan {
         let _ = write!(out, "\nPlan:\n{}", diff::changes(plan, style::stdout_is_coloured()));
-        if let (Some(text), true) = (plan_text, plan.changes) {
+        if let Some(text) = plan_text {
             let _ = write!(out, "\n{text}");
         }
     }

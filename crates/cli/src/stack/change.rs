@@ -21,7 +21,7 @@ pub struct StackChangeArgs {
     #[command(flatten)]
     connection: Connection,
     /// The name of the stack
-    #[arg(add = crate::complete::stacks())]
+    #[arg(add = crate::complete::stacks(), value_parser = crate::workspace::plain_name::<knoll_api::Stack>)]
     name: String,
 }
 

@@ -31,7 +31,7 @@ pub fn table(list: &[Stack], namespaces: bool, wide: bool, now: Timestamp) -> Ta
         let status = stack.status.clone().unwrap_or_default();
         let condition_of = |kind: &str| conditions::find(&status.conditions, kind);
         let mut row: Vec<Cell> = Vec::new();
-        row.extend(namespaces.then(|| stack.namespace().unwrap_or_default().into()));
+        row.extend(namespaces.then(|| Cell::optional(stack.namespace())));
         row.extend([
             stack.name_any().into(),
             condition_of(condition::READY).map_or("Unknown", |ready| ready.status.as_str()).to_owned().into(),

@@ -20,7 +20,7 @@ pub struct StackPlanArgs {
     #[command(flatten)]
     connection: Connection,
     /// The name of the stack
-    #[arg(add = crate::complete::stacks())]
+    #[arg(add = crate::complete::stacks(), value_parser = crate::workspace::plain_name::<knoll_api::Stack>)]
     name: String,
     /// Print the name of the run and do not wait for it
     #[arg(long, env = "KNOLL_DETACH")]

@@ -24,7 +24,7 @@ pub struct StackShowArgs {
     #[command(flatten)]
     output: OutputArgs,
     /// The name of the stack
-    #[arg(add = crate::complete::stacks())]
+    #[arg(add = crate::complete::stacks(), value_parser = crate::workspace::plain_name::<knoll_api::Stack>)]
     name: String,
 }
 
@@ -47,7 +47,9 @@ fn text(stack: &Stack, now: Timestamp) -> String {
         condition_of(kind).map(|found| found.message.replace('\n', "\n              ")).unwrap_or_default()
     };
     field("Stack", &stack.name_any());
-    field("Namespace", &stack.namespace().unwrap_or_default());
+    if let Some(namespace) = stack.namespace() {
+        field("Namespace", &namespace);
+    }
     field("Age", &time::age(stack.metadata.creation_timestamp.as_ref(), now));
     field("Phase", status.phase.as_str());
     field("Ready", condition_of(condition::READY).map_or("Unknown", |ready| ready.status.as_str()));

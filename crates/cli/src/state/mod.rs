@@ -63,7 +63,7 @@ pub async fn run(args: StateArgs, outer: &Connection) -> Result<ExitCode> {
         Command::Rollback(args) => return push::rollback(args, outer).await,
         Command::Diff(args) => return diff::run(args, outer).await,
     };
-    run::run(words, args, None, outer).await
+    run::run(words, args.into(), outer).await
 }
 
 /// Adds the failed operation to an error of the state store.

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
+use knoll_api::Workspace;
 
 use crate::connect::Connection;
 use crate::workspace::{Session, WorkspaceArg};
@@ -33,8 +34,14 @@ pub async fn run(args: StatePullArgs, outer: &Connection) -> Result<ExitCode> {
 
 /// The bytes of a state.
 pub async fn read(session: &Session, workspace: &str, serial: Option<u64>) -> Result<Vec<u8>> {
-    session.workspace(workspace).await?;
     let states = session.storage().states();
+    if let Err(error) = session.workspace(workspace).await {
+        // A state may outlive its Workspace, in a namespace that is being deleted.
+        let is_gone = matches!(session.api::<Workspace>().get_opt(workspace).await, Ok(None));
+        if !is_gone || !matches!(states.read(&session.namespace, workspace).await, Ok(Some(_))) {
+            return Err(error);
+        }
+    }
     let state = match serial {
         None => states.read(&session.namespace, workspace).await,
         Some(serial) => states.version(&session.namespace, workspace, serial).await.map(Some),

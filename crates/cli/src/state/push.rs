@@ -54,13 +54,14 @@ pub async fn push(args: StatePushArgs, outer: &Connection) -> Result<ExitCode> {
     let workspace = session.workspace_name(&args.workspace)?;
     session.workspace(&workspace).await?;
     check(&state, &args.file)?;
-    let run = start::create(&session, "state-push", states::push(&workspace, args.force)).await?;
+    let run = start::create(&session, "state-push", states::push(&workspace, &state, args.force)).await?;
     let name = run.name_any();
     if let Err(error) = session.storage().uploads().put(&run, &state).await {
         // A Run without an uploaded state has nothing to push, and must not block the queue.
         let _ = stop::cancel(&session, &name, false).await;
         return super::explain(Err(error), &session, &format!("cannot upload the state of workspace `{workspace}`"));
     }
+    start::announce(&session, &run);
     Ok(follow::exit(&follow::follow(&session, run).await?, &name))
 }
 
@@ -92,6 +93,7 @@ pub async fn rollback(args: StateRollbackArgs, outer: &Connection) -> Result<Exi
     }
     let run = start::create(&session, "state-rollback", states::rollback(&workspace, args.serial)).await?;
     let name = run.name_any();
+    start::announce(&session, &run);
     let outcome = follow::follow(&session, run).await?;
     if outcome.succeeded() {
         style::say("Restored", &format!("serial {} as the state of workspace `{workspace}`", args.serial));

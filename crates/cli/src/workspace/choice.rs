@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::connect::ClusterIdentity;
+
 const FOLDER: &str = ".terraform";
 const FILE: &str = "knoll.json";
 
@@ -14,6 +16,9 @@ const FILE: &str = "knoll.json";
 pub struct Choice {
     pub namespace: String,
     pub workspace: String,
+    /// The cluster of the Workspace; unknown in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterIdentity>,
 }
 
 impl Choice {
@@ -29,6 +34,19 @@ impl Choice {
             format!("`{}` is corrupt; select the workspace again with `knoll workspace select NAME`", path.display())
         })?;
         Ok(Some(choice))
+    }
+
+    /// Fails if no selection can be stored for `folder`.
+    pub fn check_writable(folder: &Path) -> Result<()> {
+        let existing = folder.join(FOLDER);
+        let place = if existing.exists() { existing } else { folder.to_owned() };
+        let writable = nix::unistd::access(&place, nix::unistd::AccessFlags::W_OK);
+        writable.with_context(|| {
+            format!(
+                "the selected workspace cannot be stored in `{}`; use `-w NAME` instead of a selection, or another directory",
+                place.display()
+            )
+        })
     }
 
     /// Stores the selection for `folder`.
@@ -83,7 +101,7 @@ mod tests {
     fn a_choice_is_kept_and_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Choice::read(folder.path()).unwrap(), None);
-        let choice = Choice { namespace: "a".into(), workspace: "net".into() };
+        let choice = Choice { namespace: "a".into(), workspace: "net".into(), cluster: None };
         choice.write(folder.path()).unwrap();
         assert_eq!(Choice::read(folder.path()).unwrap(), Some(choice));
         assert_eq!(std::fs::read_to_string(folder.path().join(".terraform/.gitignore")).unwrap(), "*\n");

@@ -18,7 +18,7 @@ pub struct WorkspaceDeleteArgs {
     #[command(flatten)]
     connection: Connection,
     /// The name of the workspace
-    #[arg(add = crate::complete::workspaces())]
+    #[arg(add = crate::complete::workspaces(), value_parser = crate::workspace::plain_name::<knoll_api::Workspace>)]
     name: String,
     /// Do not ask for confirmation
     #[arg(long, short, env = "KNOLL_YES")]

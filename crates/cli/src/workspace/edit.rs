@@ -21,7 +21,7 @@ pub struct WorkspaceEditArgs {
     #[command(flatten)]
     connection: Connection,
     /// The name of the workspace [default: the one selected in this directory]
-    #[arg(add = crate::complete::workspaces())]
+    #[arg(add = crate::complete::workspaces(), value_parser = crate::workspace::plain_name::<knoll_api::Workspace>)]
     name: Option<String>,
     #[command(flatten)]
     workspace: WorkspaceArg,

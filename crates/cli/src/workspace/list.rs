@@ -26,11 +26,10 @@ fn table(&Listing { objects, session, namespaces, wide, now }: &Listing<'_, Work
     for workspace in objects {
         let status = workspace.status.clone().unwrap_or_default();
         let state = status.state.as_ref();
-        let namespace = workspace.namespace().unwrap_or_default();
-        let chosen = session
-            .choice
-            .as_ref()
-            .is_some_and(|choice| choice.workspace == workspace.name_any() && choice.namespace == namespace);
+        let namespace = workspace.namespace();
+        let chosen = session.choice.as_ref().is_some_and(|choice| {
+            choice.workspace == workspace.name_any() && Some(&choice.namespace) == namespace.as_ref()
+        });
         let (phase, tone) = match status.phase {
             WorkspacePhase::Pending => ("Pending", Tone::Quiet),
             WorkspacePhase::Idle => ("Idle", Tone::Plain),
@@ -38,7 +37,7 @@ fn table(&Listing { objects, session, namespaces, wide, now }: &Listing<'_, Work
             WorkspacePhase::Deleting => ("Deleting", Tone::Waits),
         };
         let mut row: Vec<Cell> = vec![if chosen { "*" } else { "" }.into()];
-        row.extend(namespaces.then(|| namespace.into()));
+        row.extend(namespaces.then(|| Cell::optional(namespace)));
         row.extend([
             workspace.name_any().into(),
             Cell::new(phase, tone),

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-pub use session::{Session, WorkspaceArg};
+pub use session::{Session, WorkspaceArg, plain_name};
 
 use crate::connect::Connection;
 

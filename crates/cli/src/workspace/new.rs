@@ -3,9 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
+use k8s_openapi::api::core::v1::Secret;
 use knoll_api::Workspace;
-use knoll_api::names::field_manager;
+use knoll_api::names::{self, field_manager};
 use knoll_api::workspace::{StateKind, Tool, WorkspaceSpec};
+use kube::ResourceExt;
 use kube::api::PostParams;
 
 use super::Session;
@@ -32,6 +34,9 @@ pub struct WorkspaceNewArgs {
     /// Use the backend that the module declares instead of state managed by Knoll
     #[arg(long, env = "KNOLL_EXTERNAL_STATE")]
     external_state: bool,
+    /// The value of `terraform.workspace` in the module [default: the name of the workspace]
+    #[arg(long, env = "KNOLL_TERRAFORM_WORKSPACE", value_name = "NAME")]
+    terraform_workspace: Option<String>,
 }
 
 /// Creates the Workspace, and selects it in this directory.
@@ -41,10 +46,12 @@ pub async fn run(args: WorkspaceNewArgs, outer: &Connection) -> Result<ExitCode>
         tool: if args.tool == "tofu" { Tool::Tofu } else { Tool::Terraform },
         version: args.tool_version,
         image: args.image,
+        terraform_workspace: args.terraform_workspace,
         state: if args.external_state { StateKind::External } else { StateKind::Managed },
         ..WorkspaceSpec::default()
     };
     let name = args.name;
+    Choice::check_writable(&session.folder)?;
     let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
     match session.api::<Workspace>().create(&params, &Workspace::new(&name, spec)).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
@@ -55,7 +62,16 @@ pub async fn run(args: WorkspaceNewArgs, outer: &Connection) -> Result<ExitCode>
         }
         result => result.explain(&session.cluster, &format!("cannot create workspace `{name}`"))?,
     };
-    Choice { namespace: session.namespace.clone(), workspace: name.clone() }.write(&session.folder)?;
+    session.select(&name).await?;
+    let head = session.api::<Secret>().get_metadata_opt(&names::state_secret(&name)).await;
+    // A user who may not read Secrets is not told.
+    let head = head.ok().flatten().filter(|_| !args.external_state);
+    if let Some(state) = head.and_then(|head| knoll_storage::states::summary(head.labels(), head.annotations())) {
+        style::note(&format!(
+            "workspace `{name}` takes over the state of an earlier workspace of that name: serial {}, resources: {}",
+            state.summary.serial, state.summary.resources
+        ));
+    }
     style::say(
         "Created",
         &format!("workspace `{name}` in namespace `{}` and selected it in this directory", session.namespace),

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use kube::ResourceExt;
 
 use super::Session;
-use super::choice::Choice;
 use crate::connect::Connection;
 use crate::style;
 
@@ -15,15 +15,15 @@ pub struct WorkspaceSelectArgs {
     #[command(flatten)]
     connection: Connection,
     /// The name of the workspace
-    #[arg(add = crate::complete::workspaces())]
+    #[arg(add = crate::complete::workspaces(), value_parser = crate::workspace::plain_name::<knoll_api::Workspace>)]
     name: String,
 }
 
 /// Selects an existing Workspace.
 pub async fn run(args: WorkspaceSelectArgs, outer: &Connection) -> Result<ExitCode> {
     let session = Session::find(&args.connection.or(outer)).await?;
-    session.workspace(&args.name).await?;
-    Choice { namespace: session.namespace.clone(), workspace: args.name.clone() }.write(&session.folder)?;
-    style::say("Selected", &format!("workspace `{}` in namespace `{}`", args.name, session.namespace));
+    let name = session.workspace(&args.name).await?.name_any();
+    session.select(&name).await?;
+    style::say("Selected", &format!("workspace `{name}` in namespace `{}`", session.namespace));
     Ok(ExitCode::SUCCESS)
 }

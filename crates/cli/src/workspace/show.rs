@@ -21,7 +21,7 @@ pub struct WorkspaceShowArgs {
     #[command(flatten)]
     output: OutputArgs,
     /// The name of the workspace [default: the one selected in this directory]
-    #[arg(add = crate::complete::workspaces())]
+    #[arg(add = crate::complete::workspaces(), value_parser = crate::workspace::plain_name::<knoll_api::Workspace>)]
     name: Option<String>,
     #[command(flatten)]
     workspace: WorkspaceArg,
@@ -46,7 +46,9 @@ fn text(workspace: &Workspace, now: Timestamp) -> String {
         }
     };
     field("Workspace", &workspace.name_any());
-    field("Namespace", &workspace.namespace().unwrap_or_default());
+    if let Some(namespace) = workspace.namespace() {
+        field("Namespace", &namespace);
+    }
     field("Age", &time::age(workspace.metadata.creation_timestamp.as_ref(), now));
     let version = workspace.spec.version.as_deref().unwrap_or_default();
     field("Tool", format!("{} {version}", workspace.spec.tool.program()).trim());

@@ -123,14 +123,14 @@ impl Home {
         matches!(self.cluster, Cluster::Given(_))
     }
 
-    /// Calls kubectl on the cluster of this home.
-    #[track_caller]
     /// Gives Atoms without an account of their own the rights of `edit`.
     pub fn grant_to_atoms(&self) {
         let account = "--serviceaccount=default:default";
         self.kubectl(&["create", "rolebinding", "default-edit", "--clusterrole=edit", account], None);
     }
 
+    /// Calls kubectl on the cluster of this home.
+    #[track_caller]
     pub fn kubectl(&self, words: &[&str], input: Option<&Value>) -> String {
         let mut command = Command::new("kubectl");
         command.args(words).env_clear().envs(self.environment()).env("KUBECONFIG", self.kubeconfig());

@@ -46,8 +46,21 @@ pub fn settled(home: &Home, text: &str) -> String {
         (r"process \d+".into(), "process N"),
         (r"port \d{5}\b".into(), "port N"),
         // On a machine without terraform, `cargo xtask test` uses OpenTofu under that name.
-        (r"OpenTofu( v[\d.]+| used| will| has| planned| could| can)".into(), "Terraform${1}"),
+        (r"OpenTofu( v[\d.]+| used| will| has| planned| could| can| Core| version [\d.]+)".into(), "Terraform${1}"),
+        (r"built in to OpenTofu".into(), "built in to Terraform"),
         (r"Terraform v[\d.]+".into(), "Terraform VERSION"),
+        (r"Terraform version \d+\.\d+\.\d+".into(), "Terraform version VERSION"),
+        (r"image has [\d.]+; set `spec.version` to [\d.]+".into(), "image has VERSION; set `spec.version` to VERSION"),
+        // They also have other empty lines.
+        (r"(knoll: step init\n)\n+".into(), "${1}"),
+        (r"(Initializing the backend\.\.\.\n)\n+".into(), "${1}\n"),
+        (r"\n+(\nknoll: the Workspace requires)".into(), "${1}"),
+        // Terraform and OpenTofu write a state a different number of times, and count the writes.
+        (r"\bserial(:?) [1-9]\b".into(), "serial${1} N"),
+        (r"\bit has [1-9]\b".into(), "it has N"),
+        (r"(?m)^[1-9]( +current )".into(), "N${1}"),
+        (r"( Idle +0 +)[1-9]( +\d+ )".into(), "${1}N${2}"),
+        (r"(?m)^(knoll state (?:diff|rollback) )[1-9]$".into(), "${1}N"),
         (r"(?m)^( *Image: +)\S.*$".into(), "${1}IMAGE"),
         (r"(resourceVersion: )\S+".into(), "${1}N"),
         (r"(uid: )\S+".into(), "${1}UID"),

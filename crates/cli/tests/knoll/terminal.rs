@@ -101,6 +101,12 @@ impl Terminal {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
+    /// Whether typed letters are echoed, as outside of raw mode.
+    pub fn echoes(&self) -> bool {
+        let modes = rustix::termios::tcgetattr(&self.pty).unwrap().local_modes;
+        modes.contains(rustix::termios::LocalModes::ECHO)
+    }
+
     /// Waits for the end of the command, and returns its exit code.
     #[track_caller]
     pub fn ends(&mut self) -> ExitStatus {

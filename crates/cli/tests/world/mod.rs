@@ -270,6 +270,18 @@ impl Place {
         resources.iter().map(|resource| format!("{}.{}", resource["type"], resource["name"]).replace('"', "")).collect()
     }
 
+    /// Waits until terraform runs the provisioner of this resource.
+    pub async fn provisioning(&self, world: &World, run: &str, resource: &str) {
+        let line = format!("terraform_data.{resource}: Provisioning");
+        let log = || String::from_utf8(world.call(&["logs", "-n", &self.namespace, run]).stdout).unwrap();
+        let begun = async {
+            while !log().contains(&line) {
+                a_moment().await;
+            }
+        };
+        within(&format!("`{resource}` is being made"), begun).await;
+    }
+
     /// Waits until the state has a resource of this name.
     pub async fn recorded(&self, workspace: &str, name: &str) {
         let recorded = async {
@@ -406,6 +418,17 @@ impl Process {
 
     pub fn freeze(&self) {
         let _ = kill(Pid::from_raw(self.pid), Signal::SIGSTOP);
+    }
+
+    /// Whether every thread of the process has stopped, or ended.
+    pub fn is_frozen(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
+        // The state follows the name, which is in parentheses and can have any character.
+        let state = |thread: fs::DirEntry| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+        };
+        threads.map(state).all(|state| matches!(state, None | Some('T' | 'Z' | 'X')))
     }
 
     pub fn kill(&self) {

@@ -81,6 +81,15 @@ fn an_approval_is_told_what_it_did() {
     check_effect(Some(run(RunPhase::Running, None)), "d", None);
 }
 
+#[test]
+fn an_approval_that_took_effect_stays_effective_when_its_run_is_gone() {
+    let mut approval = approval("a", "r", "d", Decision::Approve, 20);
+    approval.status = Some(ApprovalStatus { phase: ApprovalPhase::Effective, ..ApprovalStatus::default() });
+    for run in [None, Some(run(RunPhase::Review, Some("e"))), Some(run(RunPhase::Failed, None))] {
+        assert_eq!(effect(&approval, run.as_ref(), &[&approval], &Reviewers::default(), at(30)), None, "{run:?}");
+    }
+}
+
 /// An Approval by this user, who names these groups.
 fn by(name: &str, user: &str, groups: &[&str], created: i64) -> Approval {
     let mut approval = approval(name, "r", "d", Decision::Approve, created);
@@ -169,31 +178,36 @@ fn two_commands_have_two_digests() {
     }
 }
 
-/// An Approval is one of the plan, of the files it was made from, and of everything that its pods are made of.
+/// An Approval is one of the plan, of the text that was read, of the files it was made from, and of everything that its
+/// pods are made of.
 #[test]
-fn the_digest_of_a_review_covers_plan_files_job_and_images() {
-    let status = |plan: &str, bundle: &str, job: &str, image: &str| {
+fn the_digest_of_a_review_covers_plan_text_files_job_and_images() {
+    let status = |[plan, text, bundle, job, image]: [&str; 5]| {
         let image_digests = [("runner".to_owned(), image.to_owned())].into();
+        let (digest, text_digest) = (Some(plan.to_owned()), Some(text.to_owned()));
         RunStatus {
-            plan: Some(PlanSummary { digest: Some(plan.to_owned()), ..PlanSummary::default() }),
+            plan: Some(PlanSummary { digest, text_digest, ..PlanSummary::default() }),
             bundle: Some(bundle.to_owned()),
             job: Some(FrozenJobSummary { digest: job.to_owned(), image_digests, ..FrozenJobSummary::default() }),
             ..RunStatus::default()
         }
     };
-    let known = status("p", "b", "j", "i");
+    let known = status(["p", "t", "b", "j", "i"]);
     let all = [
         known.clone(),
-        status("p2", "b", "j", "i"),
-        status("p", "b2", "j", "i"),
-        status("p", "b", "j2", "i"),
-        status("p", "b", "j", "i2"),
+        status(["p2", "t", "b", "j", "i"]),
+        status(["p", "t2", "b", "j", "i"]),
+        status(["p", "t", "b2", "j", "i"]),
+        status(["p", "t", "b", "j2", "i"]),
+        status(["p", "t", "b", "j", "i2"]),
     ];
     let digests: std::collections::BTreeSet<_> = all.iter().map(|status| plan_digest(status).unwrap()).collect();
     assert_eq!(digests.len(), all.len());
     assert_eq!(plan_digest(&RunStatus { job: None, ..known.clone() }), None);
     assert_eq!(plan_digest(&RunStatus { bundle: None, ..known.clone() }), None);
     assert_eq!(plan_digest(&RunStatus { plan: None, ..known.clone() }), None);
+    let unread = known.plan.clone().map(|plan| PlanSummary { text_digest: None, ..plan });
+    assert_eq!(plan_digest(&RunStatus { plan: unread, ..known.clone() }), None);
     let command = RunSpec { command: Some("sh".into()), ..RunSpec::default() };
-    assert_ne!(command_digest(&command, &known), command_digest(&command, &status("p", "b", "j2", "i")));
+    assert_ne!(command_digest(&command, &known), command_digest(&command, &status(["p", "t", "b", "j2", "i"])));
 }

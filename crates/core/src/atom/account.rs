@@ -71,7 +71,9 @@ impl MissingRight<'_> {
                 "`kubectl create {scope}role {name} --verb={VERBS} --resource={resource}{place}` and `kubectl create {scope}rolebinding {name} --{scope}role={name} {to}{place}`"
             )
         };
-        format!("Grant the right with {grant}, or name another account in spec.serviceAccountName.")
+        format!(
+            "Grant the right with {grant}, or name another account in spec.serviceAccountName; then `knoll atom apply` tries the version again."
+        )
     }
 }
 
@@ -110,6 +112,7 @@ mod tests {
         );
         check("", "namespaces", None, "`kubectl create clusterrole shop-default-namespaces --verb=get,");
         check("", "namespaces", None, "--clusterrole=shop-default-namespaces --serviceaccount=shop:default`");
+        check("", "secrets", Some("shop"), "; then `knoll atom apply` tries the version again.");
         // Nobody is given a command that does something else.
         check("", "secrets", Some("x; rm -rf"), "Grant the right to the Atom's service account.");
         check("", "secrets", Some("$(id)"), "Grant the right to the Atom's service account.");

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
     AtomVersion,
     atom::{Atom, AtomPhase},
@@ -16,6 +17,27 @@ pub fn proven(atom: &Atom) -> Option<&str> {
     status.last_good_version.as_deref()
 }
 
+/// The version that was rolled back, and since when; none while an update is under way or runs.
+#[must_use]
+pub fn reverted(atom: &Atom) -> Option<(&str, &MicroTime)> {
+    let is_undone = |phase| matches!(phase, AtomPhase::Reverted | AtomPhase::Failure);
+    let status = atom.status.as_ref().filter(|status| is_undone(status.phase))?;
+    Some((status.target_version.as_deref()?, status.started_at.as_ref()?))
+}
+
+/// Whether another Atom names the version in its spec or in its status.
+#[must_use]
+pub fn is_used_by_others(atom: &Atom, version: &str, atoms: &[Atom]) -> bool {
+    let others = atoms.iter().filter(|other| other.metadata.name != atom.metadata.name);
+    others.flat_map(named).any(|name| name == version)
+}
+
+/// The versions that an Atom names in its spec or in its status.
+fn named(atom: &Atom) -> impl Iterator<Item = &String> {
+    let of_status = atom.status.iter().flat_map(|status| [&status.current_version, &status.last_good_version]);
+    std::iter::once(&atom.spec.version).chain(of_status.flatten())
+}
+
 /// The AtomVersions that are beyond `spec.historyLimit`, the oldest last.
 ///
 /// Only versions that carry the Atom's label belong to its history. The versions that the Atom names in its spec or in
@@ -23,16 +45,11 @@ pub fn proven(atom: &Atom) -> Option<&str> {
 #[must_use]
 pub fn expired<'a>(atom: &Atom, versions: impl IntoIterator<Item = &'a AtomVersion>) -> Vec<&'a AtomVersion> {
     let (namespace, name) = (atom.namespace(), atom.name_any());
-    let status = atom.status.as_ref();
-    let used = [
-        Some(&atom.spec.version),
-        status.and_then(|status| status.current_version.as_ref()),
-        status.and_then(|status| status.last_good_version.as_ref()),
-    ];
+    let used: Vec<&String> = named(atom).collect();
     let is_unused = |version: &&AtomVersion| {
         version.namespace() == namespace
             && version.labels().get(label::ATOM) == Some(&name)
-            && !used.contains(&version.metadata.name.as_ref())
+            && !used.contains(&&version.name_any())
     };
     let mut unused: Vec<&AtomVersion> = versions.into_iter().filter(is_unused).collect();
     unused.sort_by_key(|version| {
@@ -92,6 +109,36 @@ mod tests {
             let atom = atom(limit, current, good);
             let names: Vec<String> = expired(&atom, &all).iter().map(|version| version.name_any()).collect();
             assert_eq!(names, expect, "{limit} {current} {good}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_another_atom_names_is_used() {
+        let mut other = atom(10, "v2", "v1");
+        other.metadata.name = Some("other".to_owned());
+        other.spec.version = "v3".to_owned();
+        let atoms = [atom(10, "v9", "v9"), other];
+        let used: Vec<bool> = ["v1", "v2", "v3", "v9", "v4"]
+            .map(|version| is_used_by_others(&atom(10, "v9", "v9"), version, &atoms))
+            .to_vec();
+        assert_eq!(used, [true, true, true, false, false]);
+    }
+
+    #[test]
+    fn only_a_version_that_was_undone_is_reverted() {
+        let since = MicroTime(Timestamp::UNIX_EPOCH);
+        let mut atom = atom(10, "v8", "v8");
+        let rows = [
+            (AtomPhase::Reverted, Some("v9")),
+            (AtomPhase::Failure, Some("v9")),
+            (AtomPhase::Rollback, None),
+            (AtomPhase::Running, None),
+            (AtomPhase::Pending, None),
+        ];
+        for (phase, expect) in rows {
+            let (target_version, started_at) = (Some("v9".to_owned()), Some(since.clone()));
+            atom.status = Some(AtomStatus { phase, target_version, started_at, ..AtomStatus::default() });
+            assert_eq!(reverted(&atom), expect.map(|version| (version, &since)), "{phase:?}");
         }
     }
 

@@ -1,43 +1,36 @@
 //! The marks that an Atom leaves on its objects, and what they say about an object.
 
-use knoll_api::{
-    Atom,
-    names::{annotation, atom_manager, label},
-};
-use kube::ResourceExt;
+use knoll_api::names::{annotation, atom_manager, label};
 use serde_json::{Value, json};
 
 use super::fields::{applied_by, extract};
+use crate::identity::ObjectId;
 
 /// An Atom as the owner of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) uid: String,
+    pub(super) id: ObjectId,
     /// The field manager that the Atom applies with.
     pub manager: String,
 }
 
 impl Owner {
     #[must_use]
-    pub fn of(atom: &Atom) -> Self {
-        let name = atom.name_any();
-        let manager = atom_manager(&name);
-        Self { namespace: atom.namespace().unwrap_or_default(), name, uid: atom.uid().unwrap_or_default(), manager }
+    pub fn of(id: &ObjectId) -> Self {
+        Self { id: id.clone(), manager: atom_manager(&id.name) }
     }
 
     /// Marks an object as the Atom's.
     pub fn mark(&self, object: &mut Value) {
-        put(object, "labels", label::ATOM, &self.name);
-        put(object, "annotations", annotation::OWNER, &format!("{}/{}", self.namespace, self.name));
-        put(object, "annotations", annotation::ATOM_UID, &self.uid);
+        put(object, "labels", label::ATOM, &self.id.name);
+        put(object, "annotations", annotation::OWNER, &self.id.to_string());
+        put(object, "annotations", annotation::ATOM_UID, &self.id.uid);
     }
 
     /// Whether an object carries the Atom's UID.
     #[must_use]
     pub fn owns(&self, object: &Value) -> bool {
-        annotation_of(object, annotation::ATOM_UID) == Some(self.uid.as_str())
+        annotation_of(object, annotation::ATOM_UID) == Some(self.id.uid.as_str())
     }
 
     /// Why the Atom must not write an object that exists; none when it may. `planned` is the object of the template.
@@ -47,7 +40,7 @@ impl Owner {
             return None;
         }
         let key = super::template::key(object);
-        let own = format!("{}/{}", self.namespace, self.name);
+        let own = self.id.to_string();
         if let Some(owner) = annotation_of(object, annotation::OWNER).filter(|owner| *owner != own) {
             return Some(format!(
                 "`{key}` belongs to the Atom `{owner}`. Remove it from one of the two templates, or delete that Atom."
@@ -160,8 +153,7 @@ mod tests {
     use super::*;
 
     fn owner(name: &str, uid: &str) -> Owner {
-        let (namespace, manager) = ("default".to_owned(), atom_manager(name));
-        Owner { namespace, name: name.to_owned(), uid: uid.to_owned(), manager }
+        Owner::of(&ObjectId { namespace: "default".to_owned(), name: name.to_owned(), uid: uid.to_owned() })
     }
 
     #[test]

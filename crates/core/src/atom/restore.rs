@@ -238,12 +238,8 @@ mod tests {
     use super::*;
 
     fn owner() -> Owner {
-        Owner {
-            namespace: "default".to_owned(),
-            name: "web".to_owned(),
-            uid: "atom".to_owned(),
-            manager: "knoll-atom-web".to_owned(),
-        }
+        let (namespace, name, uid) = ("default".to_owned(), "web".to_owned(), "atom".to_owned());
+        Owner::of(&crate::identity::ObjectId { namespace, name, uid })
     }
 
     /// A ConfigMap with who owns which key.

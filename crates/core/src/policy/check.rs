@@ -2,10 +2,11 @@
 
 use knoll_api::{
     hooks::Hook,
+    pod::PodSettings,
     policy::{AllowRules, AllowedHooks, AllowedTool, SourceType},
-    source::{Source, SourceKind},
+    source::{Source, SourceKind, shown_address},
     stack::Stack,
-    workspace::WorkspaceSpec,
+    workspace::{Tool, WorkspaceSpec},
 };
 
 use super::{
@@ -16,6 +17,10 @@ use super::{
     pods::HostAccess,
     quoted,
 };
+use crate::frozen::FrozenJob;
+
+/// The service account of pods that name none.
+const DEFAULT_ACCOUNT: &str = "default";
 
 /// The fields of a Policy that cannot be read, and why.
 pub(super) fn unreadable(allow: &AllowRules) -> Vec<(String, String)> {
@@ -29,27 +34,57 @@ pub(super) fn shown_tool(tool: &AllowedTool) -> String {
     if tool.versions.is_empty() { name.to_owned() } else { format!("{name} {}", tool.versions.join(" | ")) }
 }
 
+/// The settings of pods that Policies judge.
+struct Judged<'a> {
+    /// The image that the Workspace names.
+    image: Option<&'a str>,
+    pod: Option<&'a PodSettings>,
+    tool: Tool,
+    version: Option<&'a str>,
+}
+
 impl Effective {
     /// Everything that a Workspace has and that is not allowed.
     #[must_use]
     pub fn check_workspace(&self, spec: &WorkspaceSpec) -> Vec<Violation> {
+        let (image, version) = (spec.image.as_deref(), spec.version.as_deref());
+        self.check_pods(&Judged { image, pod: spec.pod.as_ref(), tool: spec.tool, version })
+    }
+
+    /// Everything that a frozen job has and that is not allowed.
+    #[must_use]
+    pub fn check_frozen(&self, job: &FrozenJob) -> Vec<Violation> {
+        let FrozenJob { pods, inputs, .. } = job;
+        let image = pods.image_is_named.then_some(pods.image.as_str());
+        self.check_pods(&Judged {
+            image,
+            pod: Some(&pods.settings),
+            tool: inputs.tool,
+            version: inputs.version.as_deref(),
+        })
+    }
+
+    fn check_pods(&self, judged: &Judged<'_>) -> Vec<Violation> {
         let mut found = self.blocking();
-        let access = HostAccess::of(&spec.pod.clone().unwrap_or_default());
+        let access = judged.pod.map(HostAccess::of).unwrap_or_default();
         for rule in &self.rules {
             let mut note = |field: &str, message: String| found.push(violation(rule, field, message));
-            for image in spec.image.iter().chain(&access.images) {
+            for image in judged.image.into_iter().chain(access.images.iter().map(String::as_str)) {
                 if let Some(message) = image_refused(&rule.allow, image) {
                     note("images", message);
                 }
             }
-            let accounts = spec.pod.iter().flat_map(|pod| [pod.plan_account(), pod.apply_account()]).flatten();
-            if let Some(allowed) = &rule.allow.service_accounts
-                && let Some(account) = accounts.into_iter().find(|account| !allowed.iter().any(|it| it == account))
-            {
-                let allowed = quoted(allowed.iter().map(String::as_str));
-                note("serviceAccounts", format!("service account `{account}`; allowed are {allowed}."));
+            if let Some(allowed) = &rule.allow.service_accounts {
+                // Pods that name no account have no token, unless a volume brings that of `default`.
+                let unnamed = (!access.tokens.is_empty()).then_some(DEFAULT_ACCOUNT);
+                let accounts = judged.pod.iter().flat_map(|pod| [pod.plan_account(), pod.apply_account()]);
+                let mut accounts = accounts.filter_map(|account| account.or(unnamed));
+                if let Some(account) = accounts.find(|account| !allowed.iter().any(|it| it == account)) {
+                    let allowed = quoted(allowed.iter().map(String::as_str));
+                    note("serviceAccounts", format!("service account `{account}`; allowed are {allowed}."));
+                }
             }
-            if let Some(message) = rule.allow.tools.as_deref().and_then(|tools| tool_refused(tools, spec)) {
+            if let Some(message) = rule.allow.tools.as_deref().and_then(|tools| tool_refused(tools, judged)) {
                 note("tools", message);
             }
             if let Some(allowed) = &rule.allow.pod {
@@ -93,7 +128,7 @@ impl Effective {
             if !Address::read(url).is_some_and(|address| address.is_of(hosts)) {
                 let hosts: Vec<String> = hosts.iter().flat_map(address::shown).collect();
                 let hosts = quoted(hosts.iter().map(String::as_str));
-                let message = format!("{} is at none of {hosts}.", quoted([url]));
+                let message = format!("{} is at none of {hosts}.", quoted([shown_address(url).as_str()]));
                 found.push(violation(rule, "sources.hosts", message));
             }
         }
@@ -107,11 +142,17 @@ impl Effective {
         if hooks.is_empty() {
             return found;
         }
+        let named = quoted(hooks.iter().map(|hook| hook.name.as_str()));
         for rule in &self.rules {
             match rule.allow.hooks.unwrap_or_default() {
-                AllowedHooks::None => found.push(violation(rule, "hooks", "there are hooks.".to_owned())),
+                AllowedHooks::None => {
+                    let message = format!("the hooks {named}; none are allowed, leave `hooks` out.");
+                    found.push(violation(rule, "hooks", message));
+                }
                 AllowedHooks::Stack if !of_stack => {
-                    let message = "there are hooks that are not those of the Workspace's Stack.".to_owned();
+                    let message = format!(
+                        "the hooks {named} are not those of the Workspace's Stack. Leave them out, or put them into the Stack."
+                    );
                     found.push(violation(rule, "hooks", message));
                 }
                 AllowedHooks::Stack | AllowedHooks::Any => {}
@@ -130,6 +171,14 @@ impl Effective {
         found.extend(self.check_source(&stack.spec.source));
         found.extend(self.check_hooks(&stack.spec.hooks, true));
         found
+    }
+
+    /// The Policies that do not allow a Run to change the infrastructure of a Stack that has not started it.
+    #[must_use]
+    pub fn check_stack_override(&self) -> Vec<Violation> {
+        let message = "the Workspace belongs to a Stack that has not started the Run. Leave `overrideStack` out.";
+        let forbidding = self.rules.iter().filter(|rule| rule.allow.stack_override == Some(false));
+        forbidding.map(|rule| violation(rule, "stackOverride", message.to_owned())).collect()
     }
 
     /// The Policies that restrict sources do not allow a snapshot that no Stack has made: nobody knows its source.
@@ -154,14 +203,14 @@ fn image_refused(allow: &AllowRules, image: &str) -> Option<String> {
     })
 }
 
-fn tool_refused(tools: &[AllowedTool], spec: &WorkspaceSpec) -> Option<String> {
+fn tool_refused(tools: &[AllowedTool], judged: &Judged<'_>) -> Option<String> {
     let shown: Vec<String> = tools.iter().map(shown_tool).collect();
     let allowed = quoted(shown.iter().map(String::as_str));
-    let mut of_name = tools.iter().filter(|tool| tool.name == spec.tool).peekable();
+    let mut of_name = tools.iter().filter(|tool| tool.name == judged.tool).peekable();
     if of_name.peek().is_none() {
-        return Some(format!("tool `{}`; allowed are {allowed}.", spec.tool.program()));
+        return Some(format!("tool `{}`; allowed are {allowed}.", judged.tool.program()));
     }
-    let fits = |tool: &AllowedTool| match &spec.version {
+    let fits = |tool: &AllowedTool| match judged.version {
         _ if tool.versions.is_empty() => true,
         Some(version) => tool.versions.iter().any(|pattern| is_version(pattern, version)),
         None => false,
@@ -169,8 +218,8 @@ fn tool_refused(tools: &[AllowedTool], spec: &WorkspaceSpec) -> Option<String> {
     if of_name.any(fits) {
         return None;
     }
-    Some(match &spec.version {
-        Some(version) => format!("{} {version}; allowed are {allowed}.", spec.tool.program()),
+    Some(match judged.version {
+        Some(version) => format!("{} {version}; allowed are {allowed}.", judged.tool.program()),
         None => format!("the Workspace names no version; set `version` to one of {allowed}."),
     })
 }

@@ -10,12 +10,13 @@ use kube::ResourceExt;
 
 use super::{Effective, Reviewers, Violation};
 use crate::{
+    frozen::FrozenJob,
     queue::{self, Lane},
     stack,
 };
 
-/// The flags of `terraform init` that change nothing but the working directory.
-const INIT_FLAGS: &[&str] = &["upgrade", "no-color", "input", "lockfile", "json", "get"];
+/// The command that runs any other.
+const SHELL: &str = "sh";
 
 /// What a Run has to pass.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,19 +25,32 @@ pub struct Demands {
     pub approval: RunApproval,
     /// The Run needs an Approval before it starts, as it has no plan to look at; for this reason.
     pub before_start: Option<String>,
+    /// Why it is reviewed whatever it asks for: a sentence that names the object and the field.
+    pub review_reason: Option<String>,
     /// Who has to approve it.
     pub reviewers: Reviewers,
     /// What is not allowed. The Run must not start, and not go on.
     pub violations: Vec<Violation>,
 }
 
-/// The demands on a Run. `stack` is the Stack that has the name of the Workspace.
+/// The demands on a Run. `stack` is the Stack that has the name of the Workspace. A Run with a `frozen` job is judged by
+/// that job, as its pods are made of nothing else; without one, by its Workspace.
 #[must_use]
-pub fn demands(run: &Run, workspace: &Workspace, stack: Option<&Stack>, policy: &Effective) -> Demands {
+pub fn demands(
+    run: &Run,
+    workspace: &Workspace,
+    frozen: Option<&FrozenJob>,
+    stack: Option<&Stack>,
+    policy: &Effective,
+) -> Demands {
     let spec = &run.spec;
-    let floor = floor(spec, workspace, stack, policy);
+    let (floor, reason) = floor(spec, workspace, stack, policy);
+    let before_start = before_start(spec, workspace, policy, floor);
     let owner = stack.filter(|stack| stack::is_owned(workspace, stack));
-    let mut violations = policy.check_workspace(&workspace.spec);
+    let mut violations = match frozen {
+        Some(job) => policy.check_frozen(job),
+        None => policy.check_workspace(&workspace.spec),
+    };
     if let Some(source) = &spec.source {
         violations.extend(policy.check_source(source));
     }
@@ -50,21 +64,44 @@ pub fn demands(run: &Run, workspace: &Workspace, stack: Option<&Stack>, policy: 
     if spec.snapshot.is_some() && !of_stack {
         violations.extend(policy.check_foreign_snapshot());
     }
+    if spec.override_stack && stack::changed_by(run, workspace, stack).is_some() {
+        violations.extend(policy.check_stack_override());
+    }
     Demands {
         approval: at_least(spec.approval, floor),
-        before_start: before_start(spec, workspace, policy, floor),
+        // A command is reviewed by its own rule, or because of the floor.
+        review_reason: before_start.clone().into_iter().chain(reason).reduce(|all, more| format!("{all} {more}")),
+        before_start,
         reviewers: policy.reviewers(),
         violations,
     }
 }
 
-/// The least that the plan of a Run has to pass.
-fn floor(spec: &RunSpec, workspace: &Workspace, stack: Option<&Stack>, policy: &Effective) -> ReviewFloor {
+/// The least that the plan of a Run has to pass, and a sentence that names the object which demands it.
+fn floor(
+    spec: &RunSpec,
+    workspace: &Workspace,
+    stack: Option<&Stack>,
+    policy: &Effective,
+) -> (ReviewFloor, Option<String>) {
+    let (of_policy, from) = policy.floor();
     let of_stack = stack.map(|stack| ReviewFloor::from(stack.spec.approval)).unwrap_or_default();
-    let of_operation =
-        operations(spec).into_iter().any(|operation| is_privileged(operation, workspace, policy).is_some());
-    let of_operation = if of_operation { ReviewFloor::Manual } else { ReviewFloor::Auto };
-    policy.floor().0.max(of_stack).max(of_operation)
+    let privileged = operations(spec)
+        .into_iter()
+        .find_map(|operation| is_privileged(operation, workspace, policy).map(|from| (operation, from)));
+    let of_operation = if privileged.is_some() { ReviewFloor::Manual } else { ReviewFloor::Auto };
+    let floor = of_policy.max(of_stack).max(of_operation);
+    let what = if floor == ReviewFloor::ManualOnDestroy { "a review of plans that destroy" } else { "a review" };
+    let reason = if floor == ReviewFloor::Auto {
+        None
+    } else if let Some(from) = from.filter(|_| floor == of_policy) {
+        Some(format!("{} demands {what} (spec.review.floor).", super::of_policy(from)))
+    } else if let Some(stack) = stack.filter(|_| floor == of_stack) {
+        Some(format!("Stack `{}` demands {what} (spec.approval).", stack.name_any()))
+    } else {
+        privileged.map(|(operation, from)| format!("`{}` needs an Approval by {from}.", operation.as_str()))
+    };
+    (floor, reason)
 }
 
 /// The approval of a Run that asks for `own`, where at least `floor` is demanded.
@@ -93,7 +130,12 @@ fn before_start(spec: &RunSpec, workspace: &Workspace, policy: &Effective, floor
             if let Some((command, from)) = of_list {
                 return Some(format!("The command `{command}` needs an Approval by {from}."));
             }
-            (floor > ReviewFloor::Auto && !changes_nothing(spec)).then(|| {
+            if let (Some(&SHELL), Some((command, from))) = (words.first(), privileged(workspace, policy).next()) {
+                return Some(format!(
+                    "`{command}` needs an Approval by {from}, and `{SHELL}` could run it without one."
+                ));
+            }
+            (floor > ReviewFloor::Auto && queue::lane(spec) == Lane::Queue).then(|| {
                 "The command may change something and has no plan to review, so it needs an Approval before it starts."
                     .to_owned()
             })
@@ -113,31 +155,21 @@ fn operations(spec: &RunSpec) -> Vec<Operation> {
 }
 
 fn has_flag(args: &[String], flag: &str) -> bool {
-    args.iter().any(|arg| flag_name(arg) == Some(flag))
-}
-
-/// The name of a flag: `-destroy`, `--destroy` and `-destroy=true` are the flag `destroy`.
-fn flag_name(arg: &str) -> Option<&str> {
-    let name = arg.trim_start().strip_prefix('-')?;
-    name.strip_prefix('-').unwrap_or(name).split('=').next()
+    args.iter().any(|arg| queue::flag_name(arg) == Some(flag))
 }
 
 /// The object by which an operation is privileged.
 fn is_privileged(operation: Operation, workspace: &Workspace, policy: &Effective) -> Option<String> {
-    let of_policy = policy.rules.iter().find(|rule| {
-        rule.allow.privileged.as_ref().is_some_and(|privileged| privileged.operations.contains(&operation))
-    });
-    if let Some(rule) = of_policy {
-        return Some(super::of_policy(&rule.policy));
-    }
     privileged(workspace, policy).find(|(command, _)| command.trim() == operation.as_str()).map(|(_, from)| from)
 }
 
-/// The privileged commands, and the objects that say so.
+/// The privileged operations and commands, and the objects that say so.
 fn privileged<'a>(workspace: &'a Workspace, policy: &'a Effective) -> impl Iterator<Item = (&'a str, String)> {
     let of_policies = policy.rules.iter().flat_map(|rule| {
-        let commands = rule.allow.privileged.iter().flat_map(|privileged| &privileged.commands);
-        commands.map(|command| (command.as_str(), super::of_policy(&rule.policy)))
+        let lists = || rule.allow.privileged.iter();
+        let operations = lists().flat_map(|privileged| &privileged.operations).map(|operation| operation.as_str());
+        let commands = lists().flat_map(|privileged| &privileged.commands).map(String::as_str);
+        operations.chain(commands).map(|command| (command, super::of_policy(&rule.policy)))
     });
     let of_workspace = workspace.spec.privileged_commands.iter();
     let name = format!("Workspace `{}`", workspace.name_any());
@@ -147,7 +179,7 @@ fn privileged<'a>(workspace: &'a Workspace, policy: &'a Effective) -> impl Itera
 /// A hook runs any command with the rights of the run, so it could run a privileged one.
 fn hook_could_do(workspace: &Workspace, policy: &Effective) -> Option<Violation> {
     let (command, from) = privileged(workspace, policy).next()?;
-    let field = if from.starts_with("Policy") { "spec.allow.privileged.commands" } else { "spec.privilegedCommands" };
+    let field = if from.starts_with("Policy") { "spec.allow.privileged" } else { "spec.privilegedCommands" };
     Some(Violation {
         from,
         field: field.to_owned(),
@@ -162,13 +194,4 @@ fn hook_could_do(workspace: &Workspace, policy: &Effective) -> Option<Violation>
 fn words(spec: &RunSpec) -> impl Iterator<Item = &str> {
     let command = spec.command.as_deref().unwrap_or_default();
     command.split_whitespace().chain(spec.args.iter().flat_map(|arg| arg.split_whitespace()))
-}
-
-/// Whether a command is known to change neither infrastructure nor state.
-fn changes_nothing(spec: &RunSpec) -> bool {
-    let is_init = || {
-        let harmless = |arg: &String| flag_name(arg).is_some_and(|flag| INIT_FLAGS.contains(&flag));
-        spec.command.as_deref() == Some("init") && spec.args.iter().all(harmless)
-    };
-    queue::lane(spec) == Lane::AtOnce || is_init()
 }

@@ -242,7 +242,7 @@ fn setting(field: &str, value: String, kind: &str, name: &str) -> PolicySetting 
 fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
     let Matched { policy, review, allow } = rule;
     let ReviewRules { floor, approvers, groups, four_eyes } = review;
-    let AllowRules { sources, images, service_accounts, tools, pod, hooks, privileged } = allow;
+    let AllowRules { sources, images, service_accounts, tools, pod, hooks, stack_override, privileged } = allow;
     let mut found = Vec::new();
     let mut note = |field: &str, value: String| found.push(setting(field, value, "Policy", policy));
     if *floor > ReviewFloor::Auto {
@@ -280,6 +280,9 @@ fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
     }
     if let Some(hooks) = hooks.filter(|hooks| *hooks > AllowedHooks::Any) {
         note("allow.hooks", hooks.as_str().to_owned());
+    }
+    if *stack_override == Some(false) {
+        note("allow.stackOverride", "false".to_owned());
     }
     if let Some(privileged) = privileged {
         let operations = privileged.operations.iter().map(|operation| operation.as_str().to_owned());

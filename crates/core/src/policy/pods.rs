@@ -11,6 +11,8 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 pub(super) struct HostAccess {
     pub host_path: Vec<String>,
     pub privileged: Vec<String>,
+    /// Volumes that hold a token of the pod's service account.
+    pub tokens: Vec<String>,
     /// Images that are mounted as volumes.
     pub images: Vec<String>,
     /// A field that cannot be read, so nobody knows what it takes.
@@ -25,6 +27,10 @@ impl HostAccess {
                 for volume in volumes {
                     if volume.host_path.is_some() {
                         found.host_path.push(format!("pod.volumes[{}].hostPath", volume.name));
+                    }
+                    let projected = volume.projected.and_then(|projected| projected.sources).unwrap_or_default();
+                    if projected.iter().any(|source| source.service_account_token.is_some()) {
+                        found.tokens.push(format!("pod.volumes[{}].projected", volume.name));
                     }
                     found.images.extend(volume.image.and_then(|image| image.reference));
                 }

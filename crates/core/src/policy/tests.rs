@@ -73,6 +73,15 @@ fn a_policy_that_cannot_be_read_blocks_what_it_might_match() {
     check(json!({"namespaceSelector": operator("Like", json!(["x"]))}), &[], Some("spec.namespaceSelector"));
     check(json!({"namespaceSelector": operator("In", json!([]))}), &[], Some("spec.namespaceSelector"));
     check(json!({"workspaceSelector": operator("Exists", json!(["x"]))}), &[], Some("spec.workspaceSelector"));
+    // A label that nothing can have would select nothing, and nobody would notice.
+    for (key, value) in
+        [("a b", "c"), ("env", "a b"), ("", "c"), ("/env", "c"), ("Example.com/env", "c"), ("env.", "c")]
+    {
+        let labels = json!({"matchLabels": {key: value}});
+        check(json!({"namespaceSelector": labels}), &[], Some("spec.namespaceSelector"));
+    }
+    check(json!({"workspaceSelector": operator("In", json!(["a b"]))}), &[], Some("spec.workspaceSelector"));
+    check(json!({"namespaceSelector": {"matchLabels": {"app.example.com/env_1": "", "a.b": "c_d"}}}), &[], None);
     check(json!({"allow": {"images": ["r.io/*/x"]}}), &[], Some("spec.allow.images"));
     // It is known not to match, whatever the rest of it means.
     let elsewhere = json!({"matchLabels": {"env": "production"}});
@@ -80,7 +89,7 @@ fn a_policy_that_cannot_be_read_blocks_what_it_might_match() {
 
     let undecodable = effective(&[], ["gone"], &Labels::new(), &Labels::new());
     assert_eq!(undecodable.blocking().len(), 1);
-    let demands = demands(&run(json!({"operation": "plan"})), &workspace(json!({})), None, &undecodable);
+    let demands = demands(&run(json!({"operation": "plan"})), &workspace(json!({})), None, None, &undecodable);
     assert!(message(&demands.violations).contains("Policy `gone`"));
 }
 
@@ -92,7 +101,7 @@ fn check_approval(own: &str, floor: &str, of_stack: &str, expect: RunApproval) {
         StackSpec { approval: serde_json::from_value(json!(of_stack)).unwrap(), ..StackSpec::default() },
     );
     let policy = only(json!({"review": {"floor": floor}}));
-    let found = demands(&run, &workspace(json!({})), Some(&stack), &policy);
+    let found = demands(&run, &workspace(json!({})), None, Some(&stack), &policy);
     assert_eq!(found.approval, expect, "{own} {floor} {of_stack}");
 }
 
@@ -114,17 +123,48 @@ fn a_run_may_ask_for_more_than_the_floor_and_never_for_less() {
     check_approval("Auto", "ManualOnDestroy", "Manual", Manual);
 }
 
+/// The sentence that says why a Run is reviewed.
+#[track_caller]
+fn check_reason(spec: Value, of_stack: &str, privileged: &[&str], policy: Value, expect: Option<&str>) {
+    let stack = Stack::new(
+        "w",
+        StackSpec { approval: serde_json::from_value(json!(of_stack)).unwrap(), ..StackSpec::default() },
+    );
+    let workspace = workspace(json!({"privilegedCommands": privileged}));
+    let found = demands(&run(spec.clone()), &workspace, None, Some(&stack), &only(policy));
+    assert_eq!(found.review_reason.as_deref(), expect, "{spec}");
+}
+
+#[test]
+fn a_review_names_the_object_and_the_field_that_demand_it() {
+    let (apply, free) = (json!({"operation": "apply"}), json!({}));
+    let floor = |floor: &str| json!({"review": {"floor": floor}});
+    check_reason(apply.clone(), "Auto", &[], free.clone(), None);
+    // Nobody but the Run itself asks for it.
+    check_reason(json!({"operation": "apply", "approval": "Manual"}), "Auto", &[], free.clone(), None);
+    let of_policy = "Policy `p` demands a review (spec.review.floor).";
+    check_reason(apply.clone(), "Auto", &[], floor("Manual"), Some(of_policy));
+    check_reason(apply.clone(), "Manual", &["apply"], floor("Manual"), Some(of_policy));
+    let destroys = "Policy `p` demands a review of plans that destroy (spec.review.floor).";
+    check_reason(apply.clone(), "Auto", &[], floor("ManualOnDestroy"), Some(destroys));
+    let of_stack = "Stack `w` demands a review (spec.approval).";
+    check_reason(apply.clone(), "Manual", &[], floor("ManualOnDestroy"), Some(of_stack));
+    check_reason(apply, "Auto", &["apply"], free.clone(), Some("`apply` needs an Approval by Workspace `w`."));
+    let shell = json!({"operation": "command", "command": "sh"});
+    check_reason(shell, "Auto", &["sh"], free, Some("The command `sh` needs an Approval by Workspace `w`."));
+}
+
 /// The approval of a Run, and whether it needs one before it starts.
 #[track_caller]
 fn check_privileged(spec: Value, privileged: &[&str], expect: (RunApproval, bool)) {
     let of_workspace = workspace(json!({"privilegedCommands": privileged}));
-    let found = demands(&run(spec.clone()), &of_workspace, None, &Effective::default());
+    let found = demands(&run(spec.clone()), &of_workspace, None, None, &Effective::default());
     assert_eq!((found.approval, found.before_start.is_some()), expect, "{spec} of a Workspace");
 
     let operations: Vec<&str> =
         privileged.iter().copied().filter(|word| ["plan", "apply", "destroy", "refresh"].contains(word)).collect();
     let of_policy = only(json!({"allow": {"privileged": {"operations": operations, "commands": privileged}}}));
-    let found = demands(&run(spec.clone()), &workspace(json!({})), None, &of_policy);
+    let found = demands(&run(spec.clone()), &workspace(json!({})), None, None, &of_policy);
     assert_eq!((found.approval, found.before_start.is_some()), expect, "{spec} of a Policy");
 }
 
@@ -154,6 +194,29 @@ fn privileged_operations_and_commands_need_an_approval() {
     // Terraform joins its words before it looks for a subcommand.
     check_privileged(command("state", &["rm x", "a.b"]), &list, (Auto, true));
     check_privileged(command("apply x", &[]), &["apply"], (Auto, true));
+    check_privileged(command("plan", &[]), &["plan"], (Auto, true));
+    // A shell runs all of them.
+    check_privileged(command("sh", &["-c", "terraform destroy -auto-approve"]), &["destroy"], (Auto, true));
+    check_privileged(command("sh", &[]), &["state rm"], (Auto, true));
+    check_privileged(command("sh", &[]), &[], (Auto, false));
+    check_privileged(command("state mv", &[]), &["destroy"], (Auto, false));
+}
+
+#[test]
+fn the_operations_of_a_policy_are_not_got_around_by_commands_and_hooks() {
+    let policy = only(json!({"allow": {"privileged": {"operations": ["plan", "destroy"]}}}));
+    let check = |spec: Value, expect: (bool, bool)| {
+        let found = demands(&run(spec.clone()), &workspace(json!({})), None, None, &policy);
+        assert_eq!((found.before_start.is_some(), found.violations.is_empty()), expect, "{spec}");
+    };
+    let command = |command: &str| json!({"operation": "command", "command": command});
+    let hook = json!([{"name": "a", "step": "pre-init", "script": "terraform destroy -auto-approve"}]);
+    check(command("plan"), (true, true));
+    check(command("destroy x"), (true, true));
+    check(command("sh"), (true, true));
+    check(command("show"), (false, true));
+    check(json!({"operation": "refresh"}), (false, true));
+    check(json!({"operation": "refresh", "hooks": hook}), (false, false));
 }
 
 #[test]
@@ -163,10 +226,10 @@ fn a_command_that_may_change_something_does_not_get_around_a_floor() {
         let run = run(json!({"operation": "command", "command": command, "args": args}));
         for floor in ["Manual", "ManualOnDestroy"] {
             let policy = only(json!({"review": {"floor": floor}}));
-            let found = demands(&run, &workspace(json!({})), None, &policy);
+            let found = demands(&run, &workspace(json!({})), None, None, &policy);
             assert_eq!(found.before_start.is_some(), expect, "{command} {args:?}");
         }
-        let free = demands(&run, &workspace(json!({})), None, &Effective::default());
+        let free = demands(&run, &workspace(json!({})), None, None, &Effective::default());
         assert_eq!(free.before_start, None);
     }
     check("sh", &[], true);
@@ -207,7 +270,7 @@ fn a_hook_does_not_run_what_is_privileged() {
         }
         let spec = RunSpec { operation: Operation::Refresh, hooks: hooks(of_run), ..RunSpec::default() };
         let stack = of_stack.map(|_| &stack);
-        let found = demands(&Run::new("r", spec), &workspace, stack, &Effective::default());
+        let found = demands(&Run::new("r", spec), &workspace, None, stack, &Effective::default());
         assert_eq!(found.violations.is_empty(), expect, "{:?}", found.violations);
     }
     check(json!([]), &["a"], None, true);
@@ -226,7 +289,7 @@ fn hooks_are_those_that_the_policy_allows() {
         let (stack, workspace) = owned(of_stack, json!({}));
         let spec = RunSpec { operation: Operation::Plan, hooks: hooks(of_run), ..RunSpec::default() };
         let policy = only(json!({"allow": {"hooks": allowed}}));
-        let found = demands(&Run::new("r", spec), &workspace, Some(&stack), &policy);
+        let found = demands(&Run::new("r", spec), &workspace, None, Some(&stack), &policy);
         assert_eq!(found.violations.is_empty(), expect, "{allowed} {of_run:?} {of_stack:?}");
     }
     check("Any", &["a"], &[], true);
@@ -265,7 +328,16 @@ fn a_workspace_has_what_the_policy_allows() {
         let pod = json!({"pod": {"serviceAccountName": "terraform", stage: {"serviceAccountName": "admin"}}});
         check_workspace(accounts.clone(), pod, &["spec.allow.serviceAccounts"]);
     }
-    check_workspace(accounts, json!({"pod": {"serviceAccountName": "admin"}}), &["spec.allow.serviceAccounts"]);
+    check_workspace(accounts.clone(), json!({"pod": {"serviceAccountName": "admin"}}), &["spec.allow.serviceAccounts"]);
+    // A volume with a token gives the account to pods that name none.
+    let token = json!([{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]);
+    let refused = &["spec.allow.serviceAccounts"];
+    check_workspace(accounts.clone(), json!({"pod": {"volumes": token}}), refused);
+    check_workspace(accounts.clone(), json!({"pod": {"serviceAccountName": "terraform", "volumes": token}}), &[]);
+    let only_apply = json!({"apply": {"serviceAccountName": "terraform"}, "volumes": token});
+    check_workspace(accounts, json!({"pod": only_apply}), refused);
+    check_workspace(json!({"serviceAccounts": ["default"]}), json!({"pod": {"volumes": token}}), &[]);
+    check_workspace(json!({}), json!({"pod": {"volumes": token}}), &[]);
 
     let tools = json!({"tools": [{"name": "terraform", "versions": ["1.11.*", "1.9.8"]}]});
     check_workspace(tools.clone(), json!({"version": "1.11.4"}), &[]);
@@ -341,7 +413,7 @@ fn a_snapshot_counts_only_of_a_run_that_the_stack_has_started() {
     let snapshot = json!({"revision": "a", "bundle": "sha256:1", "variables": "v"});
     let mut run = run(json!({"operation": "apply", "snapshot": snapshot}));
     let is_allowed =
-        |run: &Run, policy: &Effective| demands(run, &workspace, Some(&stack), policy).violations.is_empty();
+        |run: &Run, policy: &Effective| demands(run, &workspace, None, Some(&stack), policy).violations.is_empty();
     assert!(!is_allowed(&run, &policy));
     assert!(is_allowed(&run, &Effective::default()));
     run.metadata.labels.clone_from(&workspace.metadata.labels);
@@ -470,9 +542,9 @@ proptest! {
             specs.into_iter().enumerate().map(|(index, spec)| policy(&format!("p{index}"), spec)).collect();
         let (run, workspace) = (run(run_spec), workspace(workspace_spec));
         let namespace = labels(&[("env", "production")]);
-        let before = demands(&run, &workspace, None, &effective(&policies, [], &namespace, &Labels::new()));
+        let before = demands(&run, &workspace, None, None, &effective(&policies, [], &namespace, &Labels::new()));
         policies.push(policy("further", further));
-        let after = demands(&run, &workspace, None, &effective(&policies, [], &namespace, &Labels::new()));
+        let after = demands(&run, &workspace, None, None, &effective(&policies, [], &namespace, &Labels::new()));
 
         prop_assert!(rank(after.approval) >= rank(before.approval));
         prop_assert!(after.before_start.is_some() || before.before_start.is_none());

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{EnvVar, Pod, Volume};
 use knoll_api::{
     Digest,
     hooks::Hook,
+    names,
     pod::{PodSettings, PodSettingsError},
     run::{FrozenJobSummary, Run},
     step::StepName,
@@ -31,6 +32,9 @@ use super::pod;
 pub struct PodTemplate {
     /// The image of the tool.
     pub image: String,
+    /// Whether the Workspace names that image. If not, it is the installation's, which Policies do not judge.
+    #[serde(default)]
+    pub image_is_named: bool,
     pub settings: PodSettings,
     /// Images by container that are used in place of those that were written: the same ones, by digest.
     #[serde(skip)]
@@ -46,6 +50,10 @@ pub struct JobInputs {
     pub version: Option<String>,
     /// Whether the hub keeps the state.
     pub managed_state: bool,
+    /// The name of the terraform workspace that a managed state belongs to. A job that was frozen before there was this
+    /// field was planned in `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terraform_workspace: Option<String>,
     /// The variables with their values.
     pub variables: Vec<JobVariable>,
     /// Variable files by name.
@@ -141,6 +149,12 @@ pub fn changed_since_planned(what: &str) -> String {
     format!("{what} changed since it was planned: plan again.")
 }
 
+/// The frozen job of a Run, for a message that says it is lost or changed.
+#[must_use]
+pub fn job_of(run: &str, summary: &FrozenJobSummary) -> String {
+    format!("The frozen job in the Secret `{}`", names::job_secret(run, &summary.digest))
+}
+
 /// The Secrets and ConfigMaps that the pods of these settings and hooks refer to by name.
 ///
 /// # Errors
@@ -184,7 +198,7 @@ fn of_volume(volume: &Volume) -> Vec<Reference> {
 pub fn image_digests(pod: &Pod) -> BTreeMap<String, String> {
     let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     containers
-        .filter(|container| container.name != knoll_api::names::pod::INSTALL_CONTAINER)
+        .filter(|container| container.name != names::pod::INSTALL_CONTAINER)
         .filter_map(|container| Some((container.name.clone(), reported_image(&container.image_id)?.to_owned())))
         .collect()
 }
@@ -199,7 +213,7 @@ pub fn has_reported_images(pod: &Pod) -> bool {
     let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers.all(|container| {
         let name = container.name.as_str();
-        name == knoll_api::names::pod::INSTALL_CONTAINER || digests.contains_key(name) || started(name)
+        name == names::pod::INSTALL_CONTAINER || digests.contains_key(name) || started(name)
     })
 }
 
@@ -236,7 +250,7 @@ pub fn other_image(summary: &FrozenJobSummary, pod: &Pod) -> Result<Option<Strin
 #[must_use]
 pub fn pinned(run: &Run, summary: &FrozenJobSummary) -> BTreeMap<String, String> {
     let hooks = run.spec.hooks.iter().filter_map(|hook| Some((pod::hook_container(hook)?, hook.image.as_deref()?)));
-    let runner = (knoll_api::names::pod::CONTAINER.to_owned(), summary.image.as_str());
+    let runner = (names::pod::CONTAINER.to_owned(), summary.image.as_str());
     let written = hooks.chain([runner]);
     written
         .filter_map(|(container, image)| {

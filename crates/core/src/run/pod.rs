@@ -253,7 +253,7 @@ fn install(settings: &PodSettings, platform: &Platform) -> Result<Option<Contain
 
 /// What brings the runner, the runner, and one container for each hook that has an image of its own.
 fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<Vec<Container>, PodSettingsError> {
-    let PodTemplate { image, settings, pinned } = template;
+    let PodTemplate { image, image_is_named: _, settings, pinned } = template;
     let image_of = |container: &str, written: &str| pinned.get(container).map_or(written, String::as_str).to_owned();
     let mut mounts = vec![
         mount(names::pod::VOLUME, names::pod::VOLUME_PATH),
@@ -325,7 +325,8 @@ fn command(runner: Runner, container: &str, args: &[&str]) -> Vec<String> {
 #[must_use]
 pub fn template(workspace: &WorkspaceSpec, platform: &Platform) -> PodTemplate {
     let settings = workspace.pod.clone().unwrap_or_default();
-    PodTemplate { image: image(workspace, platform), settings, pinned: BTreeMap::new() }
+    let image_is_named = workspace.image.is_some();
+    PodTemplate { image: image(workspace, platform), image_is_named, settings, pinned: BTreeMap::new() }
 }
 
 /// The image of the runner's container: what the Workspace names, or the tool's own in its version.

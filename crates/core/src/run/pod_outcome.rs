@@ -198,7 +198,7 @@ fn hindered(container: &ContainerStatus) -> Option<Cause> {
         return None;
     }
     let reason = match kind {
-        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => reason::IMAGE_PULL_FAILED,
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => reason::IMAGE_PULL_BACK_OFF,
         _ => reason::POD_FAILED,
     };
     Some(Cause::new(reason, format!("Container `{}` waits: {kind} {told}", container.name).trim_end()))
@@ -238,7 +238,7 @@ fn waits_for(status: &PodStatus) -> Option<Cause> {
     let scheduled = status.conditions.iter().flatten().find(|condition| condition.type_ == "PodScheduled");
     let unscheduled = scheduled.filter(|condition| condition.status == "False")?;
     let told = unscheduled.message.as_deref().unwrap_or("no node fits");
-    Some(Cause::new(reason::POD_CREATED, format!("The pod waits for a node: {told}")))
+    Some(Cause::new(reason::UNSCHEDULABLE, format!("The pod waits for a node: {told}")))
 }
 
 #[cfg(test)]

@@ -20,6 +20,12 @@ use crate::{
     steps::{self, Stage},
 };
 
+/// How many variables a status names that the module does not declare.
+const UNDECLARED_MAX: usize = 32;
+
+/// The longest name of a variable that a status takes from a report.
+const NAME_BYTES: usize = 253;
+
 /// The status of a run after its pod has reported.
 #[must_use]
 pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
@@ -43,10 +49,15 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
     if let Some(bundle) = &progress.bundle {
         next.bundle.get_or_insert_with(|| bundle.to_string());
     }
+    // A second pod reads the same module, and an earlier report may not know it yet.
+    if !progress.undeclared_variables.is_empty() {
+        let names = progress.undeclared_variables.iter().filter(|name| name.len() <= NAME_BYTES);
+        next.undeclared_variables = names.take(UNDECLARED_MAX).cloned().collect();
+    }
     note(&mut next, run, progress, now);
     match &progress.exit {
         None => {
-            let cause = under_way(&next);
+            let cause = under_way(&next, run, progress.prompted_at.as_ref());
             status::enter(&mut next, run, RunPhase::Running, &cause, now);
         }
         Some(exit) => {
@@ -84,7 +95,13 @@ fn note(next: &mut RunStatus, run: &Run, progress: &Progress, now: Timestamp) {
 }
 
 /// What a run under way says of itself.
-fn under_way(next: &RunStatus) -> Cause {
+fn under_way(next: &RunStatus, run: &Run, prompted_at: Option<&MicroTime>) -> Cause {
+    if let Some(since) = prompted_at {
+        let name = run.metadata.name.as_deref().unwrap_or_default();
+        let since = since.0.strftime("%Y-%m-%dT%H:%M:%SZ");
+        let message = format!("Waiting for an answer in a terminal since {since}: knoll attach {name}");
+        return Cause::new(reason::WAITING_FOR_ANSWER, message);
+    }
     let message = match next.steps.iter().rfind(|step| step.state == StepState::Running) {
         Some(step) => format!("Step `{}` is under way.", step.name),
         None => "The runner is at work.".to_owned(),
@@ -140,7 +157,7 @@ fn review(next: &mut RunStatus, run: &Run, now: Timestamp) {
             RunStatus { bundle: None, .. } => {
                 "The files that were planned with are not kept, as their source has changed"
             }
-            _ => "The runner ended without the digest of its plan",
+            _ => "The runner ended without the digests of its plan and of the plan's text",
         };
         let message = format!("{missing}, so there is nothing to approve; run it again.");
         status::finish(next, run, RunPhase::Failed, &Cause::new(reason::RUNNER_LOST, message), now);
@@ -152,7 +169,10 @@ fn review(next: &mut RunStatus, run: &Run, now: Timestamp) {
 /// What a run that waits for an Approval of `digest` says of itself.
 pub(crate) fn waiting_for(run: &Run, digest: &str) -> String {
     let name = run.metadata.name.as_deref().unwrap_or_default();
-    format!("It waits for a decision on `{digest}`: knoll approve {name}, or knoll discard {name}.")
+    let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
+    format!(
+        "It waits for a decision on `{digest}`: knoll approve {name} -n {namespace}, or knoll discard {name} -n {namespace}."
+    )
 }
 
 /// Lets the run wait for an Approval of `digest`.

@@ -10,6 +10,7 @@ use knoll_api::{
 
 use super::{
     RunDecision, RunFacts, after, before_pod, create_pod, ended, is_cancelled, is_past, is_superseded, progress,
+    requested_by,
     status::{self, Cause},
     steps::{self, Stage},
     stopped,
@@ -18,7 +19,7 @@ use crate::{
     approval::{self, Verdict},
     conditions::{ConditionWriter, Truth},
     machine::Decision,
-    policy::Demands,
+    policy::{Demands, Reviewers},
 };
 
 /// A Run that waits for a decision. The Policies of this moment count, not those of its start.
@@ -29,7 +30,7 @@ pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timesta
         return ended(seen, status, RunPhase::Cancelled, &cause, now);
     }
     if is_superseded(run) {
-        let cause = Cause::new(reason::SUPERSEDED, "A newer revision took its place while it waited for a decision.");
+        let cause = super::superseded("while it waited for a decision");
         return ended(seen, status, RunPhase::Discarded, &cause, now);
     }
     let demands = seen.demands();
@@ -38,39 +39,58 @@ pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timesta
         let decision = ReviewDecision { approvals: Vec::new(), decision: Choice::Approve, by };
         return decided(seen, status, decision, now);
     }
-    let reviewers = demands.map_or_else(|| seen.policy.reviewers(), |demands| demands.reviewers);
+    let (reviewers, why) = match demands {
+        Some(demands) => (demands.reviewers, demands.review_reason),
+        None => (seen.policy.reviewers(), None),
+    };
     let digest = status.review_digest.clone().unwrap_or_default();
-    match approval::judge(run, &digest, seen.approvals.iter().copied(), &reviewers) {
-        Verdict::Decided(decision) => decided(seen, status, decision, now),
-        Verdict::Open { mismatch, counted, needed, uncounted } => {
-            let timeouts = steps::timeouts(&run.spec, seen.workspace);
-            let since = status::step(&status, StepName::Review).and_then(|step| step.started_at.as_ref());
-            let deadline = after(since.map(|time| time.0), timeouts.review.as_ref().map(|limit| limit.get()));
-            if let (true, Some(limit)) = (is_past(deadline, now), &timeouts.review) {
-                let message = format!("Nobody decided within {limit} (timeouts.review).");
-                return ended(seen, status, RunPhase::Discarded, &Cause::new(reason::TIMED_OUT, message), now);
-            }
-            let mut message = progress::waiting_for(run, &digest);
-            if needed > 1 {
-                let by = if counted.is_empty() { String::new() } else { format!(" (by {})", counted.join(", ")) };
-                message += &format!(" It has {} of {needed} Approvals{by}.", counted.len());
-            }
-            let cause = Cause::new(reason::WAITING_FOR_APPROVAL, message.clone());
-            status::enter(&mut status, run, RunPhase::Review, &cause, now);
-            let mut conditions = ConditionWriter::new(&mut status.conditions, run.metadata.generation, now);
-            if let Some((name, why)) = uncounted {
-                let message = format!("{message} Approval `{name}` does not count. {why}");
-                conditions.set(condition::APPROVED, Truth::Unknown, reason::WAITING_FOR_APPROVAL, message);
-            } else if let Some(name) = mismatch {
-                let message =
-                    format!("Approval `{name}` names another digest and has no effect; this run waits for `{digest}`.");
-                conditions.set(condition::APPROVED, false, reason::DIGEST_MISMATCH, message);
-            } else {
-                conditions.set(condition::APPROVED, Truth::Unknown, reason::WAITING_FOR_APPROVAL, message);
-            }
-            Decision::status(status).at(deadline)
-        }
+    let verdict = approval::judge(run, &digest, seen.approvals.iter().copied(), &reviewers);
+    if let Verdict::Decided(decision) = verdict {
+        return decided(seen, status, decision, now);
     }
+    let timeouts = steps::timeouts(&run.spec, seen.workspace);
+    let since = status::step(&status, StepName::Review).and_then(|step| step.started_at.as_ref());
+    let deadline = after(since.map(|time| time.0), timeouts.review.as_ref().map(|limit| limit.get()));
+    if let (true, Some(limit)) = (is_past(deadline, now), &timeouts.review) {
+        let message = format!("Nobody decided within {limit} (timeouts.review).");
+        return ended(seen, status, RunPhase::Discarded, &Cause::new(reason::TIMED_OUT, message), now);
+    }
+    let details = why.into_iter().chain(open_points(run, &verdict, &reviewers)).collect::<Vec<_>>().join(" ");
+    let waiting = progress::waiting_for(run, &digest);
+    let message = if details.is_empty() { waiting } else { format!("{waiting} {details}") };
+    let cause = Cause::new(reason::WAITING_FOR_APPROVAL, message);
+    status::enter(&mut status, run, RunPhase::Review, &cause, now);
+    if let Some(step) = status.steps.iter_mut().find(|step| step.name == StepName::Review) {
+        step.message = Some(details).filter(|details| !details.is_empty());
+    }
+    let mut conditions = ConditionWriter::new(&mut status.conditions, run.metadata.generation, now);
+    if let Verdict::Open { mismatch: Some(_), uncounted: None, .. } = verdict {
+        conditions.set(condition::APPROVED, false, reason::DIGEST_MISMATCH, cause.message);
+    } else {
+        conditions.set(condition::APPROVED, Truth::Unknown, reason::WAITING_FOR_APPROVAL, cause.message);
+    }
+    Decision::status(status).at(deadline)
+}
+
+/// How far an open review is, in sentences: the Approvals that count, and the last one that does not.
+fn open_points(run: &Run, verdict: &Verdict, reviewers: &Reviewers) -> Vec<String> {
+    let Verdict::Open { mismatch, counted, needed, uncounted } = verdict else { return Vec::new() };
+    let mut points = Vec::new();
+    if *needed > 1 {
+        let by = if counted.is_empty() { String::new() } else { format!(" (by {})", counted.join(", ")) };
+        points.push(format!("It has {} of {needed} Approvals{by}.", counted.len()));
+    }
+    if let (None, Some(policy)) = (requested_by(run), reviewers.four_eyes.first()) {
+        points.push(format!(
+            "It needs one more Approval, as spec.requestedBy does not name its requester: Policy `{policy}` (spec.review.fourEyes)."
+        ));
+    }
+    if let Some((name, why)) = uncounted {
+        points.push(format!("Approval `{name}` does not count. {why}"));
+    } else if let Some(name) = mismatch {
+        points.push(format!("Approval `{name}` names another digest and has no effect."));
+    }
+    points
 }
 
 /// A person has decided on exactly what the run waits for.
@@ -78,7 +98,10 @@ fn decided(seen: &RunFacts<'_>, mut status: RunStatus, decision: ReviewDecision,
     let run = seen.run;
     let approved = decision.decision == Choice::Approve;
     if approved {
-        // A Policy may have become stricter since the run was planned.
+        if let Some(cause) = seen.lost_job() {
+            return ended(seen, status, RunPhase::Failed, &cause, now);
+        }
+        // A Policy may have become stricter since the run was planned. It judges the frozen job, which is what runs.
         match seen.demands() {
             None => return super::workspace_gone(seen, now),
             Some(demands) if !demands.violations.is_empty() => return super::refused(seen, status, &demands, now),

@@ -103,6 +103,10 @@ fn place(status: &mut RunStatus, run: &Run, now: Timestamp) {
     let generation = run.metadata.generation;
     let held = conditions::holds(&status.conditions, condition::ACTIVE);
     let queued = conditions::holds(&status.conditions, condition::QUEUED);
+    let find = |type_| conditions::find(&status.conditions, type_);
+    let waited = find(condition::ACTIVE).is_some_and(|active| active.reason == reason::QUEUED);
+    let open = [reason::WAITING_FOR_APPROVAL, reason::DIGEST_MISMATCH];
+    let undecided = find(condition::APPROVED).is_some_and(|approved| open.contains(&approved.reason.as_str()));
     let mut writer = ConditionWriter::new(&mut status.conditions, generation, now);
     match status.phase {
         RunPhase::Queued => {
@@ -132,6 +136,11 @@ fn place(status: &mut RunStatus, run: &Run, now: Timestamp) {
                     reason::RELEASED,
                     format!("The lock of Workspace `{lock}` was let go."),
                 );
+            } else if waited {
+                writer.set(condition::ACTIVE, false, phase.as_str(), "It ended before it got the lock.");
+            }
+            if undecided {
+                writer.set(condition::APPROVED, false, phase.as_str(), "It ended without a decision.");
             }
         }
         _ => {}

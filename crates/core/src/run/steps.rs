@@ -88,18 +88,20 @@ pub fn attempts(spec: &RunSpec) -> BTreeMap<StepName, u32> {
     StepName::ALL.into_iter().map(|step| (step, retry.attempts(step))).filter(|(_, attempts)| *attempts > 1).collect()
 }
 
-/// The limits of a run: its own, and its Workspace's where it has none.
+/// The limits of a run: its own, its Workspace's where it has none, and the defaults where neither has one.
 #[must_use]
 pub fn timeouts(spec: &RunSpec, workspace: Option<&Workspace>) -> Timeouts {
     let own = spec.timeouts.clone().unwrap_or_default();
-    match workspace.and_then(|workspace| workspace.spec.timeouts.as_ref()) {
+    let mut timeouts = match workspace.and_then(|workspace| workspace.spec.timeouts.as_ref()) {
         Some(inherited) => own.or(inherited),
         None => own,
-    }
+    };
+    timeouts.pending.get_or_insert(Timeouts::DEFAULT_PENDING.into());
+    timeouts
 }
 
 /// Whether a step runs hooks and nothing else.
-fn is_hook(step: StepName) -> bool {
+pub(crate) fn is_hook(step: StepName) -> bool {
     use StepName::{PostApply, PostInit, PostPlan, PreApply, PreInit, PrePlan};
     matches!(step, PreInit | PostInit | PrePlan | PostPlan | PreApply | PostApply)
 }

@@ -1,11 +1,15 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod messages;
 mod policies;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::{ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, PodStatus},
+    api::core::v1::{
+        ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
+        PodStatus,
+    },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use knoll_api::{
@@ -19,7 +23,11 @@ use knoll_api::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::{conditions, machine::Next};
+use crate::{
+    conditions,
+    frozen::{JobInputs, PodTemplate},
+    machine::Next,
+};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
@@ -39,6 +47,7 @@ struct World {
     pods_made: usize,
     stack: Option<Stack>,
     policy: Effective,
+    frozen: Option<FrozenJob>,
 }
 
 impl World {
@@ -59,6 +68,7 @@ impl World {
             pods_made: 0,
             stack: None,
             policy: Effective::default(),
+            frozen: None,
         }
     }
 
@@ -124,6 +134,7 @@ impl World {
             approvals: &approvals,
             stack: self.stack.as_ref(),
             policy: &self.policy,
+            frozen: self.frozen.as_ref(),
         })
     }
 
@@ -153,8 +164,7 @@ impl World {
             Next::Act(RunAction::CreatePod(stage, mut status)) => {
                 self.pods_made += 1;
                 if stage == Stage::Plan {
-                    let settings = self.workspace.as_ref().unwrap().spec.pod.clone().unwrap_or_default();
-                    status.job.get_or_insert(frozen(&settings));
+                    status.job.get_or_insert(self.freeze());
                 }
                 let (name, uid) = (crate::pod::name("r", stage), format!("pod-{}", self.pods_made));
                 let mut pod = Pod::default();
@@ -170,12 +180,24 @@ impl World {
             }
             Next::Act(RunAction::FreezeCommand(source)) => RunOutcome::CommandFrozen {
                 bundle: source.map(|_| "sha256:files".to_owned()),
-                job: Box::new(frozen(&PodSettings::default())),
+                job: Box::new(self.freeze()),
             },
             Next::Act(RunAction::DeleteRun) => RunOutcome::RunDeleted,
         };
         self.settle(outcome, second);
         decision
+    }
+
+    /// Freezes the job as the Workspace is now.
+    fn freeze(&mut self) -> FrozenJobSummary {
+        let WorkspaceSpec { image, pod, tool, version, .. } = self.workspace.as_ref().unwrap().spec.clone();
+        let settings = pod.unwrap_or_default();
+        let summary = frozen(&settings);
+        let image_is_named = image.is_some();
+        let pods = PodTemplate { image: image.unwrap_or_default(), image_is_named, settings, ..PodTemplate::default() };
+        let inputs = JobInputs { tool, version, ..JobInputs::default() };
+        self.frozen.get_or_insert(FrozenJob { pods, inputs, ..FrozenJob::default() });
+        summary
     }
 
     /// Does what the hub does when the runner reports.
@@ -191,6 +213,15 @@ impl World {
 
     fn runs(&mut self) {
         self.container(ContainerState { running: Some(ContainerStateRunning::default()), ..ContainerState::default() });
+    }
+
+    fn pulls_in_vain(&mut self) {
+        let waiting = ContainerStateWaiting { reason: Some("ImagePullBackOff".to_owned()), message: None };
+        self.container(ContainerState { waiting: Some(waiting), ..ContainerState::default() });
+    }
+
+    fn supersede(&mut self) {
+        self.run.annotations_mut().insert(annotation::SUPERSEDED.to_owned(), "by its Stack".to_owned());
     }
 
     fn dies(&mut self, reason: &str, exit_code: i32) {
@@ -266,7 +297,8 @@ fn ends(code: i32) -> Progress {
 }
 
 fn plans(digest: &str, changes: bool) -> Progress {
-    let plan = PlanSummary { digest: Some(digest.to_owned()), add: 1, changes, ..PlanSummary::default() };
+    let (digest, text_digest) = (Some(digest.to_owned()), Some("text".to_owned()));
+    let plan = PlanSummary { digest, text_digest, add: 1, changes, ..PlanSummary::default() };
     Progress { plan: Some(plan), bundle: Some(knoll_api::Digest::of("files")), ..ends(0) }
 }
 

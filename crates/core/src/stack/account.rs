@@ -20,7 +20,11 @@ use crate::{
     outputs::{self, HiddenOutputs},
     run::is_superseded,
     status::Cause,
+    steps::is_hook,
 };
+
+/// How a person lets a destroy pass that a hook refuses.
+const HOOK_HINT: &str = " The hooks in spec.hooks run before a destroy as well: change the hook so that it allows the destroy, or remove it, and the next attempt uses the changed hooks.";
 
 /// The published status, with all that has happened since.
 pub(super) fn all(facts: &StackFacts<'_>, now: Timestamp) -> StackStatus {
@@ -42,10 +46,13 @@ pub(super) fn all(facts: &StackFacts<'_>, now: Timestamp) -> StackStatus {
 /// Records the Run of the intent, which exists.
 pub(super) fn launched(status: &mut StackStatus, run: &Run) -> Option<StartedRun> {
     let LaunchIntent { name, number, purpose, commitment: _ } = status.launching.take()?;
-    let record = StartedRun { name, uid: run.uid().unwrap_or_default(), number, purpose };
+    let snapshot = run.spec.snapshot.clone();
+    let record = StartedRun { name, uid: run.uid().unwrap_or_default(), number, purpose, snapshot };
     status.runs = record.number;
     status.last_run = Some(record.name.clone());
     status.last_purpose = Some(record.purpose);
+    // Every earlier Run is accounted for.
+    status.started_runs.iter_mut().for_each(|earlier| earlier.snapshot = None);
     status.started_runs.push(record.clone());
     Some(record)
 }
@@ -79,8 +86,16 @@ fn ended_run(facts: &StackFacts<'_>, run: &OwnRun<'_>, status: &mut StackStatus,
     let Some(ended) = &run.status else { return };
     let at = ended.finished_at.clone().unwrap_or(MicroTime(now));
     let succeeded = ended.phase == RunPhase::Succeeded;
+    if ended.bundle.is_some() && matches!(run.purpose, Purpose::Apply | Purpose::Correct) {
+        stack_conditions::undeclared(status, facts.stack, &ended.undeclared_variables, now);
+    }
     match run.purpose {
-        Purpose::Drift => drift::account(facts.stack, run, status, &at),
+        Purpose::Drift => {
+            drift::account(facts.stack, run, status, &at);
+            if succeeded {
+                drift::compared(facts, run, status);
+            }
+        }
         Purpose::Destroy if succeeded => {
             status.set_applied(None);
             status.attempted = None;
@@ -88,9 +103,11 @@ fn ended_run(facts: &StackFacts<'_>, run: &OwnRun<'_>, status: &mut StackStatus,
             status.outputs.clear();
             outputs::tell(&mut status.conditions, None, &HiddenOutputs::default(), now);
             status.outputs_digest = None;
+            status.known_state = None;
             status.failure = None;
             status.drift = None;
         }
+        Purpose::Destroy if is_replaced(run) => {}
         Purpose::Destroy => fail(facts, status, run, at),
         purpose @ (Purpose::Apply | Purpose::Correct | Purpose::Rollback) => {
             if succeeded {
@@ -121,10 +138,9 @@ fn not_applied(facts: &StackFacts<'_>, run: &OwnRun<'_>, purpose: Purpose, statu
     if tried {
         status.attempted.clone_from(&run.spec.snapshot);
     }
-    let superseded = is_superseded(run) && phase(run) == RunPhase::Discarded;
     // A person does not want the drift corrected.
     let dismissed = purpose == Purpose::Correct && phase(run) != RunPhase::Failed && !tried;
-    if superseded || dismissed {
+    if is_replaced(run) || dismissed {
         return;
     }
     if purpose != Purpose::Rollback {
@@ -136,15 +152,27 @@ fn not_applied(facts: &StackFacts<'_>, run: &OwnRun<'_>, purpose: Purpose, statu
     }
 }
 
-/// A Run was deleted before its end, so its effect is not known.
+/// Whether the Run gave its place to another one before it changed anything.
+fn is_replaced(run: &Run) -> bool {
+    is_superseded(run) && phase(run) == RunPhase::Discarded
+}
+
+/// The newest Run was deleted before its end was accounted for, so its effect is not known.
 fn deleted_run(facts: &StackFacts<'_>, status: &mut StackStatus, now: Timestamp) {
-    // A drift check, a rollback and a destruction are repeated without any record of this one.
-    let repeated = matches!(status.last_purpose, Some(Purpose::Drift | Purpose::Rollback | Purpose::Destroy));
-    if repeated || is_deleted(facts.stack) {
+    let Some(StartedRun { name, purpose, snapshot: Some(snapshot), .. }) = status.started_runs.last().cloned() else {
+        return;
+    };
+    // A drift check, a correction, a rollback and a destruction are repeated without any record of this one.
+    if purpose != Purpose::Apply {
         return;
     }
-    let Some(revision) = status.pending_revision.clone() else { return };
-    let name = status.last_run.clone().unwrap_or_default();
+    let revision = snapshot.revision.clone();
+    status.attempted = Some(snapshot);
+    // It is no failure of the revision that has taken its place.
+    let is_outdated = facts.inputs.snapshot().is_some_and(|newest| newest.revision != revision);
+    if is_outdated || is_deleted(facts.stack) {
+        return;
+    }
     let before = status.failure.as_ref().filter(|failure| failure.revision == revision);
     status.failure = Some(FailureStatus {
         message: format!(
@@ -153,7 +181,7 @@ fn deleted_run(facts: &StackFacts<'_>, status: &mut StackStatus, now: Timestamp)
         ),
         reason: reason::FAILED.to_owned(),
         phase: RunPhase::Failed,
-        purpose: status.last_purpose.unwrap_or_default(),
+        purpose,
         run: name,
         count: next_count(before),
         at: Some(MicroTime(now)),
@@ -173,8 +201,9 @@ fn fail(facts: &StackFacts<'_>, status: &mut StackStatus, run: &OwnRun<'_>, at: 
         }
     };
     let count = next_count(before);
+    let hint = if purpose == Purpose::Destroy && is_hook_failure(run) { HOOK_HINT } else { "" };
     status.failure = Some(FailureStatus {
-        message: format!("Run `{}` ended as {}: {}", run.name_any(), phase(run).as_str(), cause.message),
+        message: format!("Run `{}` ended as {}: {}{hint}", run.name_any(), phase(run).as_str(), cause.message),
         reason: cause.reason,
         phase: phase(run),
         run: run.name_any(),
@@ -185,6 +214,12 @@ fn fail(facts: &StackFacts<'_>, status: &mut StackStatus, run: &OwnRun<'_>, at: 
         at: Some(at),
         ..FailureStatus::default()
     });
+}
+
+/// Whether a hook made the Run fail.
+fn is_hook_failure(run: &Run) -> bool {
+    let steps = run.status.iter().flat_map(|status| &status.steps);
+    steps.into_iter().any(|step| step.state == StepState::Failed && is_hook(step.name))
 }
 
 /// The number of failures in a row, with one more after `before`.

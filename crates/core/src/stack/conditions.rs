@@ -72,6 +72,26 @@ pub(super) fn fetched(status: &mut StackStatus, stack: &Stack, remote: Option<&R
     };
 }
 
+/// Writes the condition `VariablesUndeclared` if the module does not declare some of `spec.variables`. Values from
+/// elsewhere may be meant for other modules as well.
+pub(super) fn undeclared(status: &mut StackStatus, stack: &Stack, undeclared: &[String], now: Timestamp) {
+    let mut own = undeclared.iter().filter(|name| stack.spec.variables.contains_key(*name)).peekable();
+    if own.peek().is_none() {
+        status.conditions.retain(|found| found.type_ != condition::VARIABLES_UNDECLARED);
+        return;
+    }
+    let names = own.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "The module does not declare these variables of spec.variables, so their values have no effect: {names}."
+    );
+    ConditionWriter::new(&mut status.conditions, stack.metadata.generation, now).set(
+        condition::VARIABLES_UNDECLARED,
+        true,
+        reason::UNDECLARED_VARIABLE,
+        message,
+    );
+}
+
 /// The message of a Run's `Ready` condition, with the name of the Run.
 pub(super) fn of_run(run: &Run) -> String {
     let name = run.name_any();

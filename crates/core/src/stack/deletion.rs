@@ -13,10 +13,10 @@ use super::{
     OwnRun, Plan, StackAction, StackFacts, StackState, backoff,
     conditions::{self, Kstatus},
     dependents, phase,
-    step::{may_be_cancelled, may_be_superseded},
+    step::{is_stuck_in_old_settings, may_be_cancelled, may_be_superseded},
     unfinished,
 };
-use crate::status::Cause;
+use crate::{run::start_problem, status::Cause};
 
 /// The request of a person for another attempt: the value of [`annotation::RECONCILE`].
 pub(super) fn request(stack: &Stack) -> Option<String> {
@@ -109,13 +109,21 @@ pub(super) fn stopping(facts: &StackFacts<'_>, status: StackStatus, run: OwnRun<
 }
 
 pub(super) fn destroying(facts: &StackFacts<'_>, mut status: StackStatus, run: OwnRun<'_>, now: Timestamp) -> Plan {
-    let (next, why) = match phase(&run) {
-        RunPhase::Review => (StackPhase::Review, reason::WAITING_FOR_APPROVAL),
-        _ => (StackPhase::Destroying, reason::DESTROYING),
+    let message = conditions::of_run(&run);
+    let (next, cause) = match (phase(&run), start_problem(&run)) {
+        (RunPhase::Review, _) => (StackPhase::Review, Cause::new(reason::WAITING_FOR_APPROVAL, message)),
+        (_, Some(problem)) => {
+            let message = format!("{message} {}", way_out(facts.stack));
+            (StackPhase::Destroying, Cause::new(problem.reason, message))
+        }
+        (_, None) => (StackPhase::Destroying, Cause::new(reason::DESTROYING, message)),
     };
-    let cause = Cause::new(why, conditions::of_run(&run));
     conditions::set(&mut status, facts.stack, next, Kstatus::Reconciling, &cause, now);
-    Plan::publish(status)
+    let plan = Plan::publish(status);
+    if is_stuck_in_old_settings(facts, &run) && may_be_superseded(&run) {
+        return plan.then(StackAction::Supersede(run.name_any()));
+    }
+    plan
 }
 
 pub(super) fn suspended(facts: &StackFacts<'_>, mut status: StackStatus, now: Timestamp) -> Plan {
@@ -133,7 +141,12 @@ pub(super) fn retrying(
     now: Timestamp,
 ) -> Plan {
     let attempt = failure.count.saturating_add(1);
-    let message = format!("{} Attempt {attempt} starts at {at}. {}", failure.message, way_out(facts.stack));
+    let message = format!(
+        "{} Attempt {attempt} starts at {at}, or when the annotation {} changes. {}",
+        failure.message,
+        annotation::RECONCILE,
+        way_out(facts.stack)
+    );
     reconciling(facts, status, reason::DESTROY_FAILED, &message, now).at(Some(at))
 }
 
@@ -160,8 +173,9 @@ pub(super) fn destroyed(facts: &StackFacts<'_>, status: StackStatus, recorded: b
 /// The status of a Stack that cannot be destroyed because its namespace is being deleted too.
 pub(super) fn without_namespace(stack: &Stack, now: Timestamp) -> StackStatus {
     let mut status = stack.status.clone().unwrap_or_default();
+    let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
     let message = format!(
-        "Its namespace is being deleted, so no run can be started to destroy the infrastructure. {}",
+        "Its namespace is being deleted, so no run can be started to destroy the infrastructure. The state is kept until the Stack is gone; to save it, and to destroy from elsewhere: knoll state pull -n {namespace} -w {name} > {name}.tfstate. {}",
         way_out(stack)
     );
     let cause = Cause::new(reason::DESTROY_FAILED, message);
@@ -172,8 +186,9 @@ pub(super) fn without_namespace(stack: &Stack, now: Timestamp) -> StackStatus {
 /// How a person releases the Stack without its infrastructure being destroyed.
 fn way_out(stack: &Stack) -> String {
     format!(
-        "To delete the Stack and keep the infrastructure: kubectl annotate stack {} {}=yes",
+        "To delete the Stack and keep the infrastructure: kubectl annotate stack {} -n {} {}=yes",
         stack.name_any(),
+        stack.namespace().unwrap_or_default(),
         annotation::FORCE_ORPHAN
     )
 }

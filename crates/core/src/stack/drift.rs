@@ -14,7 +14,9 @@ use knoll_api::{
 use kube::ResourceExt;
 
 use super::{StackFacts, account};
-use crate::conditions::{ConditionWriter, Truth};
+use crate::conditions::{ConditionWriter, Truth, find};
+
+const IN_SYNC: &str = "The infrastructure is as it was applied.";
 
 /// The number of resources that a message names.
 const NAMED: usize = 3;
@@ -52,7 +54,48 @@ pub(super) fn next(facts: &StackFacts<'_>, status: &StackStatus, now: Timestamp)
 /// Removes what an earlier spec with drift checks has left in the status.
 pub(super) fn forget(status: &mut StackStatus) {
     status.drift = None;
-    status.conditions.retain(|found| found.type_ != condition::DRIFTED);
+    status.conditions.retain(|found| found.type_ != condition::DRIFTED || found.reason == reason::STATE_CHANGED);
+}
+
+/// Sets `Drifted` when a Run that the Stack has not started has written the state since the Stack last knew it. An apply
+/// of the Stack, or a drift check, makes the state known again.
+pub(super) fn notice_state(facts: &StackFacts<'_>, status: &mut StackStatus, now: Timestamp) {
+    let Some(state) = facts.state else { return };
+    let is_own = |run: &String| status.started_runs.iter().any(|own| own.name == *run);
+    let foreign = state.run.as_ref().filter(|run| !is_own(run));
+    let name = facts.stack.name_any();
+    let generation = facts.stack.metadata.generation;
+    match (foreign, &status.known_state) {
+        (Some(run), Some(known)) if *known != state.digest => {
+            let message = format!(
+                "Run `{run}` has changed the state, and this Stack has not started it. `knoll plan -w {name}` shows the \
+                 state, `knoll stack apply {name}` applies the Stack again."
+            );
+            let mut conditions = ConditionWriter::new(&mut status.conditions, generation, now);
+            conditions.set(condition::DRIFTED, true, reason::STATE_CHANGED, message);
+        }
+        _ => {
+            status.known_state = Some(state.digest.clone());
+            let was_changed = find(&status.conditions, condition::DRIFTED)
+                .is_some_and(|drifted| drifted.reason == reason::STATE_CHANGED);
+            if was_changed && facts.stack.spec.drift.is_none() {
+                status.conditions.retain(|found| found.type_ != condition::DRIFTED);
+            } else if was_changed {
+                let mut conditions = ConditionWriter::new(&mut status.conditions, generation, now);
+                conditions.set(condition::DRIFTED, false, reason::IN_SYNC, IN_SYNC);
+            }
+        }
+    }
+}
+
+/// A drift check has compared the state, whoever has written it before the check began.
+pub(super) fn compared(facts: &StackFacts<'_>, check: &Run, status: &mut StackStatus) {
+    let began = check.status.as_ref().and_then(|status| status.started_at.as_ref());
+    if let (Some(state), Some(began)) = (facts.state, began)
+        && state.updated_at.as_ref().is_some_and(|written| written.0 < began.0)
+    {
+        status.known_state = Some(state.digest.clone());
+    }
 }
 
 /// The time of the next check.
@@ -78,7 +121,7 @@ pub(super) fn clear(stack: &Stack, status: &mut StackStatus, at: &MicroTime) {
     if let Some(drift) = &mut status.drift {
         *drift = DriftStatus { checked_at: Some(at.clone()), run: drift.run.take(), ..DriftStatus::default() };
         let mut conditions = ConditionWriter::new(&mut status.conditions, stack.metadata.generation, at.0);
-        conditions.set(condition::DRIFTED, false, reason::IN_SYNC, "The infrastructure is as it was applied.");
+        conditions.set(condition::DRIFTED, false, reason::IN_SYNC, IN_SYNC);
     }
 }
 
@@ -124,7 +167,7 @@ pub(super) fn account(stack: &Stack, run: &Run, status: &mut StackStatus, at: &M
         next.since = before.since.or_else(|| Some(at.clone()));
         conditions.set(condition::DRIFTED, true, reason::DRIFTED, describe(&next, &counted, &plan));
     } else {
-        conditions.set(condition::DRIFTED, false, reason::IN_SYNC, "The infrastructure is as it was applied.");
+        conditions.set(condition::DRIFTED, false, reason::IN_SYNC, IN_SYNC);
     }
     status.drift = Some(next);
 }

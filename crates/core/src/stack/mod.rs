@@ -60,8 +60,8 @@ pub use retention::{OwnedObject, Prune};
 pub(crate) use revision::digest;
 pub use revision::{outputs_digest, revision, selected, variables_digest};
 pub use runs::{
-    IntendedRun, Launched, OwnRun, commitment, is_launched, launched, owner_annotations, owner_labels, requested_by,
-    workspace,
+    IntendedRun, Launched, OwnRun, changed_by, commitment, is_launched, launched, owner_annotations, owner_labels,
+    requested_by, workspace,
 };
 pub use source::{FetchRecord, FetchRequest, KnownFetch, RemoteSource, StartedFetch};
 pub use state::{StackState, StackStateName, TRANSITIONS};
@@ -210,9 +210,14 @@ pub fn settle(facts: &StackFacts<'_>, outcome: StackOutcome, now: Timestamp) -> 
     match outcome {
         StackOutcome::Done => plan(facts, now).status.into(),
         StackOutcome::Intended(intent) => {
-            let mut status = plan(facts, now).status;
+            let Plan { mut status, action, .. } = plan(facts, now);
             status.launching = Some(intent);
-            status.into()
+            match action {
+                Some(StackAction::Intend(intent)) => {
+                    step::launching(facts.stack, status, intent.purpose, &intent.run, now).into()
+                }
+                _ => status.into(),
+            }
         }
         StackOutcome::Launched(run) => {
             let mut status = plan(facts, now).status;
@@ -249,8 +254,10 @@ fn plan(facts: &StackFacts<'_>, now: Timestamp) -> Plan {
     // A Run of an interrupted launch is recorded before anything else is decided.
     match (status.launching.is_some(), facts.intended) {
         (true, IntendedRun::Created(run)) => {
-            account::launched(&mut status, run);
-            return Plan::publish(status);
+            return Plan::publish(match account::launched(&mut status, run) {
+                Some(record) => step::launched(facts.stack, status, &record, run, now),
+                None => status,
+            });
         }
         (true, IntendedRun::Taken) => return Plan::publish(step::name_taken(facts.stack, status, now)),
         (_, IntendedRun::Absent) | (false, _) => {}

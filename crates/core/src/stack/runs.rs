@@ -109,6 +109,17 @@ pub fn is_launched(run: &Run) -> bool {
     run.spec.snapshot.is_some() || run.annotations().contains_key(annotation::NONCE)
 }
 
+/// The Stack whose infrastructure a Run would change without being asked for by it; `None` when the Run may go on.
+///
+/// An `apply`, a `destroy` and a `refresh` take the files and the variables of the Run for the whole truth, so only those
+/// of the Stack are right. Other commands name the part of the state that they change.
+#[must_use]
+pub fn changed_by<'a>(run: &Run, workspace: &Workspace, stack: Option<&'a Stack>) -> Option<&'a Stack> {
+    let changes = matches!(run.spec.operation, Operation::Apply | Operation::Destroy | Operation::Refresh);
+    let owner = stack.filter(|stack| super::is_owned(workspace, stack))?;
+    (changes && launched(stack, run) != Launched::Confirmed).then_some(owner)
+}
+
 /// The labels of the objects that a Stack creates.
 #[must_use]
 pub fn owner_labels(stack: &Stack) -> BTreeMap<String, String> {

@@ -211,12 +211,12 @@ pub(super) fn blocked(facts: &StackFacts<'_>) -> Option<Cause> {
         return Some(Cause::new(reason::POLICY_VIOLATION, policy::message(&violations)));
     }
     let workspace = facts.workspace?;
-    let name = workspace.name_any();
+    let (name, namespace) = (workspace.name_any(), facts.stack.namespace().unwrap_or_default());
     (workspace.labels().get(label::STACK) != Some(&name)).then(|| {
         Cause::new(
             reason::OBJECT_CONFLICT,
             format!(
-                "A Workspace `{name}` exists that no Stack has created. Rename the Stack, delete the Workspace, or let the Stack take over the Workspace and its state: kubectl label workspace {name} {}={name}",
+                "A Workspace `{name}` exists that no Stack has created. Rename the Stack, delete the Workspace, or let the Stack take over the Workspace and its state: kubectl label workspace {name} -n {namespace} {}={name}",
                 label::STACK,
             ),
         )

@@ -12,9 +12,12 @@ use kube::ResourceExt;
 use super::{
     Intent, Launch, Plan, StackAction, StackFacts, StackState, Waits,
     conditions::{self, Kstatus, short},
-    deletion, drift, is_deleted, is_owned, outputs_digest, phase, retention, runs, workspace,
+    deletion, drift, is_deleted, is_owned, outputs_digest, phase, retention, runs, state, workspace,
 };
-use crate::{run::is_superseded, status::Cause};
+use crate::{
+    run::{is_superseded, start_problem},
+    status::Cause,
+};
 
 pub(super) fn step(facts: &StackFacts<'_>, mut status: StackStatus, state: StackState<'_>, now: Timestamp) -> Plan {
     let stack = facts.stack;
@@ -83,12 +86,14 @@ pub(super) fn step(facts: &StackFacts<'_>, mut status: StackStatus, state: Stack
     plan.at(facts.remote.filter(|_| !is_deleted(stack)).and_then(|remote| remote.next))
 }
 
-/// Whether nothing is lost when a newer revision takes the place of this Run: it waits in a queue, or for a person.
+/// Whether nothing is lost when a newer revision takes the place of this Run: it waits in a queue or for a person, or its
+/// pod cannot start.
 ///
 /// A Run that was just created starts in a moment, so it is left alone: otherwise each change in a burst would replace
 /// the Run of the one before.
 pub(super) fn may_be_superseded(run: &Run) -> bool {
-    matches!(phase(run), RunPhase::Queued | RunPhase::Review) && !is_superseded(run)
+    let waits = matches!(phase(run), RunPhase::Queued | RunPhase::Review) || start_problem(run).is_some();
+    waits && !is_superseded(run)
 }
 
 /// Whether the Run is to be cancelled, and is not yet.
@@ -107,16 +112,33 @@ fn is_outdated(facts: &StackFacts<'_>, run: &Run) -> bool {
     facts.inputs.snapshot().is_some_and(|newest| revision != Some(&newest.revision))
 }
 
+/// Whether another Run would do better than one whose pod cannot start: the settings of the pods have changed since.
+pub(super) fn is_stuck_in_old_settings(facts: &StackFacts<'_>, run: &Run) -> bool {
+    start_problem(run).is_some() && !is_current(facts)
+}
+
 fn under_way(facts: &StackFacts<'_>, mut status: StackStatus, run: &Run, running: StackPhase, now: Timestamp) -> Plan {
-    let (next, why) = match (phase(run), running) {
-        (RunPhase::Review, _) => (StackPhase::Review, reason::WAITING_FOR_APPROVAL),
-        (_, StackPhase::Rollback) => (running, reason::ROLLING_BACK),
+    let is_rollback = running == StackPhase::Rollback;
+    let problem = start_problem(run);
+    let (next, why) = match phase(run) {
+        RunPhase::Review => (StackPhase::Review, reason::WAITING_FOR_APPROVAL),
+        _ if problem.is_some() => (StackPhase::Waiting, problem.as_ref().map_or("", |cause| cause.reason.as_str())),
+        _ if is_rollback => (running, reason::ROLLING_BACK),
         _ => (running, reason::PROGRESSING),
     };
-    let cause = Cause::new(why, conditions::of_run(run));
+    // A rollback gives way to a revision that is not the one that failed, once its own pod cannot start.
+    let is_replaced = match facts.inputs.snapshot() {
+        Some(newest) if is_rollback => problem.is_some() && state::failure_of(&status, newest).is_none(),
+        _ => is_outdated(facts, run),
+    };
+    let hint =
+        if problem.is_some() { " Or correct the Stack: a corrected run takes the place of this one." } else { "" };
+    let failure = status.failure.as_ref().filter(|_| is_rollback);
+    let failure = failure.map(|failure| format!(" It rolls back because: {}", failure.message)).unwrap_or_default();
+    let cause = Cause::new(why, conditions::of_run(run) + hint + &failure);
     conditions::set(&mut status, facts.stack, next, Kstatus::Reconciling, &cause, now);
     let plan = Plan::publish(status);
-    if running != StackPhase::Rollback && is_outdated(facts, run) && may_be_superseded(run) {
+    if (is_replaced || is_stuck_in_old_settings(facts, run)) && may_be_superseded(run) {
         return plan.then(StackAction::Supersede(run.name_any()));
     }
     plan
@@ -139,6 +161,7 @@ fn applied(facts: &StackFacts<'_>, mut status: StackStatus, newest: Snapshot, no
     if stack.spec.drift.is_none() {
         drift::forget(&mut status);
     }
+    drift::notice_state(facts, &mut status, now);
     let drift = drift::next(facts, &status, now);
     let stale = outputs_are_stale(facts, &status);
     // Nothing is deleted before the status that no longer needs it is published.
@@ -210,17 +233,28 @@ pub(super) fn launched(
     run: &Run,
     now: Timestamp,
 ) -> StackStatus {
-    let StartedRun { name, purpose, .. } = record;
+    if let (Purpose::Correct, Some(drift)) = (record.purpose, &mut status.drift) {
+        drift.corrected_by = Some(record.name.clone());
+    }
+    launching(stack, status, record.purpose, run, now)
+}
+
+/// The status of a Stack that is about to create a Run: it is not Ready while the Run is not yet recorded.
+pub(super) fn launching(
+    stack: &Stack,
+    mut status: StackStatus,
+    purpose: Purpose,
+    run: &Run,
+    now: Timestamp,
+) -> StackStatus {
+    let name = run.name_any();
     let revision = run.spec.snapshot.as_ref().map(|snapshot| short(&snapshot.revision)).unwrap_or_default();
-    let (phase, why, message) = match *purpose {
+    let (phase, why, message) = match purpose {
         Purpose::Drift => return status,
         Purpose::Apply => {
             (StackPhase::Running, reason::PROGRESSING, format!("Run `{name}` applies revision {revision}."))
         }
         Purpose::Correct => {
-            if let Some(drift) = &mut status.drift {
-                drift.corrected_by = Some(name.clone());
-            }
             let message = format!("Run `{name}` applies revision {revision} again to correct drift.");
             (StackPhase::Running, reason::PROGRESSING, message)
         }

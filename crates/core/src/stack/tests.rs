@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod fetches;
+mod obstacles;
 mod properties;
 mod states;
 mod tables;
@@ -37,6 +38,8 @@ pub(super) struct World {
     /// What a run has made and none has destroyed, by revision.
     pub exists: Option<String>,
     pub state: u32,
+    /// The Run that wrote the state; unknown for a state of an earlier version.
+    pub writer: Option<String>,
     pub second: i64,
     pub gone: bool,
     pub cleaned: bool,
@@ -49,6 +52,8 @@ pub(super) struct World {
     pub nonces: BTreeMap<String, String>,
     /// How many Runs were created.
     pub created: u32,
+    /// The revisions of all Runs that were created, by the names of the Runs.
+    pub revisions: BTreeMap<String, String>,
 }
 
 pub(super) fn snapshot(revision: &str) -> Snapshot {
@@ -88,6 +93,7 @@ impl World {
             others: Vec::new(),
             exists: None,
             state: 0,
+            writer: None,
             second: 0,
             gone: false,
             cleaned: false,
@@ -98,6 +104,7 @@ impl World {
             policy: Effective::default(),
             nonces: BTreeMap::new(),
             created: 0,
+            revisions: BTreeMap::new(),
         }
     }
 
@@ -117,6 +124,8 @@ impl World {
         let summary = StateSummary {
             digest: self.digest(),
             resources: u32::from(self.exists.is_some()),
+            run: self.writer.clone(),
+            updated_at: Some(MicroTime(at(0))),
             ..StateSummary::default()
         };
         use_them(&StackFacts {
@@ -144,13 +153,27 @@ impl World {
         self.with_facts(|facts| decide(facts, self.now()))
     }
 
-    /// Whether the Run of an interrupted launch exists that the status does not name yet.
-    pub fn is_interrupted(&self) -> bool {
-        self.with_facts(|facts| facts.intended != IntendedRun::Absent)
+    /// The state in which the machine decides next.
+    pub fn state_name(&self) -> StackStateName {
+        if self.with_facts(|facts| facts.intended != IntendedRun::Absent) {
+            // The machine records the Run of an interrupted launch before it decides anything.
+            let mut recorded = self.clone();
+            recorded.step(usize::MAX);
+            return recorded.state_name();
+        }
+        self.with_facts(|facts| StackState::read(facts, &account::all(facts, self.now()), self.now()).name())
     }
 
-    pub fn state_name(&self) -> StackStateName {
-        self.with_facts(|facts| StackState::read(facts, &account::all(facts, self.now()), self.now()).name())
+    /// The state before the end of any Run that is not accounted for in the status.
+    fn state_before_ends(&self) -> StackStateName {
+        let mut world = self.clone();
+        let settled = self.status().settled;
+        let accounted: Vec<String> =
+            self.status().started_runs.into_iter().filter(|run| run.number <= settled).map(|run| run.uid).collect();
+        for run in world.runs.iter_mut().filter(|run| !run.uid().is_some_and(|uid| accounted.contains(&uid))) {
+            run.status = None;
+        }
+        world.state_name()
     }
 
     /// Decides, and carries out the first `count` writes of what follows; the status is the last of them.
@@ -219,6 +242,8 @@ impl World {
                     Some(_) if taken => StackOutcome::NameTaken,
                     Some(nonce) => {
                         self.created += 1;
+                        let revision = run.spec.snapshot.as_ref().map(|snapshot| snapshot.revision.clone());
+                        self.revisions.insert(run.name_any(), revision.unwrap_or_default());
                         run.metadata.uid = Some(format!("uid-{}", self.created));
                         run.annotations_mut().insert(annotation::NONCE.to_owned(), nonce);
                         self.runs.push(run.clone());

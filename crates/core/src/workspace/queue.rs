@@ -9,6 +9,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use knoll_api::run::{Operation, RunSpec};
 
+/// The flags of `terraform init` that change nothing but the working directory.
+const INIT_FLAGS: &[&str] = &["upgrade", "no-color", "input", "lockfile", "json", "get"];
+
 /// How a run comes to its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
@@ -99,13 +102,26 @@ pub fn lane(spec: &RunSpec) -> Lane {
         Operation::Apply | Operation::Destroy | Operation::Refresh => Lane::Queue,
         Operation::Command => {
             let command = spec.command.as_deref().unwrap_or_default();
-            if only_reads(&words(command, &spec.args)) { Lane::AtOnce } else { Lane::Queue }
+            let is_harmless = only_reads(&words(command, &spec.args)) || is_plain_init(command, &spec.args);
+            if is_harmless { Lane::AtOnce } else { Lane::Queue }
         }
     }
 }
 
+/// Whether this is an `init` that changes nothing but the working directory. It migrates no state.
+fn is_plain_init(command: &str, args: &[String]) -> bool {
+    let harmless = |arg: &String| flag_name(arg).is_some_and(|flag| INIT_FLAGS.contains(&flag));
+    command == "init" && args.iter().all(harmless)
+}
+
+/// The name of a flag: `-destroy`, `--destroy` and `-destroy=true` are the flag `destroy`.
+pub(crate) fn flag_name(arg: &str) -> Option<&str> {
+    let name = arg.trim_start().strip_prefix('-')?;
+    name.strip_prefix('-').unwrap_or(name).split('=').next()
+}
+
 /// The words of a command up to its first flag: `state list -id=x` is `["state", "list"]`.
-fn words<'a>(command: &'a str, args: &'a [String]) -> Vec<&'a str> {
+pub(crate) fn words<'a>(command: &'a str, args: &'a [String]) -> Vec<&'a str> {
     command
         .split_whitespace()
         .chain(args.iter().map(String::as_str))

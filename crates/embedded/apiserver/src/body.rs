@@ -26,7 +26,11 @@ const TYPE_META: &str =
     "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
 pub async fn bytes(body: Body) -> Result<Bytes> {
-    let Ok(read) = tokio::time::timeout(TIME, Limited::new(body, LIMIT).collect()).await else {
+    bytes_within(body, TIME).await
+}
+
+async fn bytes_within(body: Body, time: Duration) -> Result<Bytes> {
+    let Ok(read) = tokio::time::timeout(time, Limited::new(body, LIMIT).collect()).await else {
         let why = "the body of the request did not come in time";
         return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "Timeout", why));
     };
@@ -168,5 +172,36 @@ pub fn parse_apply(bytes: &[u8], validation: FieldValidation) -> Result<Value> {
             "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
             type_name(&other)
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use futures::{StreamExt, stream};
+
+    use super::*;
+
+    /// The status with which a body is refused, or how long it is.
+    async fn read(body: Body, time: Duration) -> std::result::Result<usize, StatusCode> {
+        let read = tokio::time::timeout(Duration::from_secs(20), bytes_within(body, time)).await;
+        read.expect("the read ends").map(|bytes| bytes.len()).map_err(|error| error.code)
+    }
+
+    #[tokio::test]
+    async fn a_body_is_taken_up_to_its_limit_and_no_further() {
+        assert_eq!(read(Body::from(vec![b' '; LIMIT]), TIME).await, Ok(LIMIT));
+        assert_eq!(read(Body::from(vec![b' '; LIMIT + 1]), TIME).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+        // A body of unknown length that never ends is cut off at the limit.
+        let endless = stream::repeat(Bytes::from_static(&[b' '; 4096])).map(Ok::<_, std::io::Error>);
+        assert_eq!(read(Body::from_stream(endless), TIME).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_in_time_is_refused() {
+        let begun = stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"{"))]).chain(stream::pending());
+        let time = Duration::from_millis(100);
+        assert_eq!(read(Body::from_stream(begun), time).await, Err(StatusCode::REQUEST_TIMEOUT));
     }
 }

@@ -382,7 +382,7 @@ impl Server {
         entry.map(|entry| read::load(resource, &entry)).transpose()
     }
 
-    fn read_key(&self, key: &str) -> Result<Option<Value>> {
+    pub(crate) fn read_key(&self, key: &str) -> Result<Option<Value>> {
         let entry = self.store.get(key).map_err(ApiError::internal)?;
         entry.map(|e| object::decode_entry(&e).map_err(ApiError::internal)).transpose()
     }

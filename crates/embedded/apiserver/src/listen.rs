@@ -20,13 +20,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::Server;
 
-/// How long a client may take for its side of the TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a client may take for the heads of its requests. The first is the limit of kube-apiserver. Clients keep an
-/// idle connection for 90 seconds; a server that closes it earlier would sometimes cut off their next request.
-const REQUEST_HEADS: HeadLimits = HeadLimits { first: Duration::from_secs(32), next: Duration::from_secs(100) };
-/// How long a client of HTTP/2 that says nothing may take to answer a ping.
-const PING: Duration = Duration::from_secs(30);
+/// The limits of every connection. That of the first head is kube-apiserver's. Clients keep an idle connection for 90
+/// seconds; a server that closes it earlier would sometimes cut off their next request.
+const LIMITS: Limits = Limits {
+    handshake: Duration::from_secs(10),
+    first_head: Duration::from_secs(32),
+    next_head: Duration::from_secs(100),
+    ping: Duration::from_secs(30),
+};
 /// How long requests that are under way may take once the server is told to stop.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -98,12 +99,17 @@ impl Authority {
     }
 }
 
-/// How long a connection may be without the whole head of a request.
+/// How long a client may take for its part of a connection.
 #[derive(Clone, Copy)]
-struct HeadLimits {
-    first: Duration,
-    /// Counted from the end of the request before.
-    next: Duration,
+struct Limits {
+    /// Its side of the TLS handshake.
+    handshake: Duration,
+    /// The whole head of its first request.
+    first_head: Duration,
+    /// The whole head of a later request, counted from the end of the request before.
+    next_head: Duration,
+    /// Without any word of a client of HTTP/2 for this time, the server sends a ping, and waits as long for the answer.
+    ping: Duration,
 }
 
 /// A server that listens.
@@ -145,7 +151,7 @@ pub async fn listen(
             };
             match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(server.clone(), acceptor.clone(), stream, stop.clone()));
+                    connections.spawn(connection(server.clone(), acceptor.clone(), stream, LIMITS, stop.clone()));
                 }
                 Err(error) => {
                     // Out of file descriptors, most likely: let some connections end first.
@@ -158,18 +164,18 @@ pub async fn listen(
     Ok(Listening { addr, tasks })
 }
 
-async fn connection(server: Server, acceptor: TlsAcceptor, stream: TcpStream, stop: CancellationToken) {
+async fn connection(server: Server, acceptor: TlsAcceptor, stream: TcpStream, limits: Limits, stop: CancellationToken) {
     let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
+    let Ok(Ok(stream)) = tokio::time::timeout(limits.handshake, acceptor.accept(stream)).await else {
         return;
     };
-    serve(server, stream, REQUEST_HEADS, stop).await;
+    serve(server, stream, limits, stop).await;
 }
 
 async fn serve(
     server: Server,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    heads: HeadLimits,
+    limits: Limits,
     stop: CancellationToken,
 ) {
     let asked = CancellationToken::new();
@@ -180,14 +186,14 @@ async fn serve(
         async move { Ok::<_, std::convert::Infallible>(server.handle(request.map(Body::new)).await) }
     });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(heads.next);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.next_head);
     builder.http2().max_concurrent_streams(1000).initial_stream_window_size(1 << 20);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(limits.ping).keep_alive_timeout(limits.ping);
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut serving = std::pin::pin!(serving);
     // The limits above do not count before it is known which version of HTTP the client speaks.
     let silence = async {
-        if tokio::time::timeout(heads.first, asked.cancelled()).await.is_ok() {
+        if tokio::time::timeout(limits.first_head, asked.cancelled()).await.is_ok() {
             std::future::pending::<()>().await;
         }
     };
@@ -214,32 +220,82 @@ mod tests {
     use super::*;
     use crate::{Config, StaticTokens, Tokens};
 
-    /// A client sends these bytes and no more. The connection ends, and the first line of the answer is this.
-    async fn check(sent: &str, first: &str) {
-        let stop = CancellationToken::new();
-        let server = Server::new(Config {
+    /// Longer than any test waits, for the limits that a test is not about.
+    const NEVER: Duration = Duration::from_secs(3600);
+    const SHORT: Duration = Duration::from_millis(100);
+    const NO_LIMITS: Limits = Limits { handshake: NEVER, first_head: NEVER, next_head: NEVER, ping: NEVER };
+
+    fn server(stop: &CancellationToken) -> Server {
+        Server::new(Config {
             store: Store::memory(),
             tokens: Tokens::new(&Tokens::generate().unwrap()).unwrap(),
             static_tokens: StaticTokens::default(),
             ca_pem: String::new(),
             node: None,
             stop: stop.clone(),
-        });
+        })
+    }
+
+    /// A client sends these bytes and no more. The connection ends, and the answer is returned.
+    async fn ends(sent: &[u8], limits: Limits) -> Vec<u8> {
+        let stop = CancellationToken::new();
         let (mut client, stream) = tokio::io::duplex(4096);
-        let heads = HeadLimits { first: Duration::from_millis(100), next: Duration::from_millis(100) };
-        let serving = tokio::spawn(serve(server, stream, heads, stop));
-        client.write_all(sent.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        let ended = async { (client.read_to_string(&mut answer).await.unwrap(), serving.await.unwrap()) };
+        let serving = tokio::spawn(serve(server(&stop), stream, limits, stop));
+        client.write_all(sent).await.unwrap();
+        let mut answer = Vec::new();
+        let ended = async { (client.read_to_end(&mut answer).await.unwrap(), serving.await.unwrap()) };
         tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the connection ends");
+        answer
+    }
+
+    /// As [`ends`], for HTTP/1: the first line of the answer is this.
+    async fn check(sent: &str, limits: Limits, first: &str) {
+        let answer = String::from_utf8(ends(sent.as_bytes(), limits).await).unwrap();
         assert_eq!(answer.lines().next().unwrap_or_default(), first, "{sent:?}");
     }
 
     #[tokio::test]
     async fn a_connection_without_a_whole_request_is_not_held_for_ever() {
-        check("", "").await;
-        check("GET /livez HTTP/1.1\r\nhost: x\r\n", "").await;
-        check("PRI * HTTP/2.0\r\n", "").await;
-        check("GET /livez HTTP/1.1\r\nhost: x\r\n\r\n", "HTTP/1.1 200 OK").await;
+        let first = Limits { first_head: SHORT, ..NO_LIMITS };
+        check("", first, "").await;
+        check("GET /livez HTTP/1.1\r\nhost: x\r\n", first, "").await;
+        check("PRI * HTTP/2.0\r\n", first, "").await;
+        let next = Limits { next_head: SHORT, ..NO_LIMITS };
+        check("GET /livez HTTP/1.1\r\nhost: x\r\n\r\n", next, "HTTP/1.1 200 OK").await;
+        check("GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET /", next, "HTTP/1.1 200 OK").await;
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_shake_hands_is_let_go() {
+        let stop = CancellationToken::new();
+        let config = Authority::generate().unwrap().serve(&["localhost"]).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let limits = Limits { handshake: SHORT, ..NO_LIMITS };
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        tokio::spawn(connection(server(&stop), acceptor, stream, limits, stop.clone()));
+        let mut answer = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(20), client.read_to_end(&mut answer)).await;
+        assert_eq!(ended.expect("the connection ends").unwrap(), 0);
+    }
+
+    /// A frame of HTTP/2: type, flags, stream and payload.
+    fn frame(type_: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, type_, flags, 0, 0, 0, stream], payload].concat()
+    }
+
+    /// The machine of a client went away without a word: its requests are answered, its pings are not.
+    #[tokio::test]
+    async fn a_client_of_http_2_that_answers_no_ping_is_let_go() {
+        // `GET https://x/livez` in the static table of HPACK.
+        let head = [&[0x82, 0x87, 0x04, 6][..], b"/livez", &[0x01, 1], b"x"].concat();
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        let sent = [preface, frame(4, 0, 0, &[]), frame(1, 0x5, 1, &head)].concat();
+        let answer = ends(&sent, Limits { ping: SHORT, ..NO_LIMITS }).await;
+        assert!(answer.windows(2).any(|bytes| bytes == b"ok"), "the request is answered: {answer:?}");
+        let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0];
+        assert!(answer.windows(ping.len()).any(|bytes| bytes == ping), "a ping is sent: {answer:?}");
     }
 }

@@ -22,7 +22,9 @@ use gix_transport::client::{
 };
 
 use super::{http::Http, ssh};
-use crate::{Credentials, Error, Settings, credentials::shown, limits::Limits};
+use knoll_api::source::shown_address;
+
+use crate::{Credentials, Error, Settings, limits::Limits};
 
 /// The port of the git protocol.
 const DAEMON: u16 = 9418;
@@ -45,16 +47,16 @@ pub(super) struct Remote {
 
 impl Remote {
     pub fn new(url: &str, credentials: &Credentials, settings: &Settings, limits: Arc<Limits>) -> Result<Self, Error> {
-        let address = |why: String| Error::Address { url: shown(url), why };
+        let address = |why: String| Error::Address { url: shown_address(url), why };
         let parsed = gix::url::parse(url).map_err(|error| address(error.to_string()))?;
         if parsed.password().is_some() {
             return Err(address("it contains a password, which everybody who can read the source can see; store it in a Secret, and set `secretRef` to that Secret".to_owned()));
         }
         if parsed.scheme == Scheme::File && !settings.local {
-            return Err(Error::Local(shown(url)));
+            return Err(Error::Local(shown_address(url)));
         }
         let (credentials, settings) = (credentials.clone(), settings.clone());
-        Ok(Self { url: parsed, shown: shown(url), credentials, settings, limits, depth: 0 })
+        Ok(Self { url: parsed, shown: shown_address(url), credentials, settings, limits, depth: 0 })
     }
 
     /// The path of a `file://` repository.

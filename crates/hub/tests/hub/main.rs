@@ -14,7 +14,8 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use knoll_api::names::{annotation, reason};
+use knoll_api::Digest;
+use knoll_api::names::{self, annotation, label, reason};
 use knoll_api::run::{Operation, PlanSummary, Run, RunApproval, RunPhase, RunSpec};
 use knoll_api::source::{ConfigMapSource, Source};
 use knoll_api::step::{StepName, StepState, StepStatus};
@@ -22,8 +23,8 @@ use knoll_api::variables::{KeyRef, KeysRef, ValueFrom, Variable, VariablesFrom};
 use knoll_api::wire::{EndReason, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::{Workspace, WorkspaceSpec};
 use knoll_core::frozen::PodTemplate;
-use knoll_storage::{Input, LogRange, Storage, states};
-use kube::api::{Patch, PatchParams, PostParams};
+use knoll_storage::{Input, LogRange, PlanTextError, Storage, states};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::runtime::wait::await_condition;
 use reqwest::Method;
@@ -347,6 +348,70 @@ async fn a_plan_comes_back_as_it_was_and_goes_with_its_run() {
     }
 }
 
+/// The text that an approver reads is the one whose digest is in the status, or none.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_text_of_a_plan_that_somebody_changed_is_not_read() {
+    let (world, runner) = with_runner().await;
+    let text = format!("Plan: 1 to add. {}", noise(700_000));
+    assert_eq!(runner.put(path::PLAN_TEXT, text.clone()).await.0, 204);
+    let read = async |digest: Option<String>| {
+        let mut run = world.run("r").await;
+        let plan = PlanSummary { text_digest: digest, ..PlanSummary::default() };
+        run.status.as_mut().unwrap().plan = Some(plan);
+        world.storage().plan_texts().get(&run).await
+    };
+    let named = || Some(Digest::of(&text).to_string());
+    assert!(read(named()).await.unwrap() == text, "the text is another one");
+    assert!(matches!(read(None).await, Err(PlanTextError::NotNamed)));
+    assert!(matches!(read(Some(Digest::of("other").to_string())).await, Err(PlanTextError::Missing(_))));
+
+    // Whoever may write ConfigMaps puts another text in its place, complete and with its own digest.
+    let maps = world.api::<ConfigMap>();
+    let name = names::plan_text_config_map("r", Digest::of(&text).as_str());
+    assert_eq!(runner.put(path::PLAN_TEXT, "No changes.").await.0, 204);
+    let other = maps.get(&names::plan_text_config_map("r", Digest::of("No changes.").as_str())).await.unwrap();
+    maps.delete(&name, &DeleteParams::default()).await.unwrap();
+    let metadata = ObjectMeta {
+        name: Some(name),
+        annotations: other.metadata.annotations,
+        owner_references: other.metadata.owner_references,
+        ..ObjectMeta::default()
+    };
+    maps.create(&PostParams::default(), &ConfigMap { metadata, ..other }).await.unwrap();
+    assert!(matches!(read(named()).await, Err(PlanTextError::Changed(_))));
+}
+
+/// A user may create ConfigMaps whose names and labels are those of a log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_written_and_read_beside_the_config_maps_of_others() {
+    let (world, runner) = with_runner().await;
+    let maps = world.api::<ConfigMap>();
+    let other = world.runner("other", apply()).await;
+    assert_eq!(other.ask(Method::POST, &format!("{}?offset=0", path::LOG), "forged").await.0, 204);
+    let forged = maps.get(&names::log_config_map("other", 0)).await.unwrap();
+    for part in 0..2 {
+        let mut labels = forged.metadata.labels.clone().unwrap();
+        labels.insert(label::RUN.to_owned(), "r".to_owned());
+        let metadata = ObjectMeta {
+            name: Some(names::log_config_map("r", part)),
+            labels: Some(labels),
+            annotations: forged.metadata.annotations.clone(),
+            ..ObjectMeta::default()
+        };
+        let map = ConfigMap { metadata, immutable: Some(true), ..forged.clone() };
+        maps.create(&PostParams::default(), &map).await.unwrap();
+    }
+    let long = noise(300_000);
+    for (offset, piece) in [(0, "hello "), (6, "world"), (11, &long)] {
+        assert_eq!(runner.ask(Method::POST, &format!("{}?offset={offset}", path::LOG), piece).await.0, 204);
+    }
+    let again = runner.at(&world.another_hub().await);
+    let end = 11 + long.len();
+    assert_eq!(again.ask(Method::POST, &format!("{}?offset={end}", path::LOG), "!").await.0, 204);
+    let log = world.storage().logs().read(&world.run("r").await, LogRange::WHOLE).await.unwrap();
+    assert!(log == format!("hello world{long}!").into_bytes(), "the log is another one");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_grows_by_what_follows_and_by_nothing_else() {
     let (world, runner) = with_runner().await;
@@ -366,14 +431,15 @@ async fn a_log_grows_by_what_follows_and_by_nothing_else() {
     let end = 11 + long.len();
     assert_eq!(other.ask(Method::POST, &format!("{}?offset={end}", path::LOG), "!").await.0, 204);
 
-    let log = world.storage().logs().read("default", "r", LogRange::WHOLE).await.unwrap();
+    let run = world.run("r").await;
+    let log = world.storage().logs().read(&run, LogRange::WHOLE).await.unwrap();
     let whole = format!("hello world{long}!").into_bytes();
     assert!(log == whole, "the log is another one");
     let range = LogRange { from: 6, to: Some(13) };
-    assert_eq!(world.storage().logs().read("default", "r", range).await.unwrap(), whole[6..13]);
+    assert_eq!(world.storage().logs().read(&run, range).await.unwrap(), whole[6..13]);
     // A reader that follows gets the same, in pieces.
     let mut followed = Vec::new();
-    let mut pieces = std::pin::pin!(world.storage().logs().follow("default", "r", 6));
+    let mut pieces = std::pin::pin!(world.storage().logs().follow(&run, 6).unwrap());
     while followed.len() < whole.len() - 6 {
         followed.extend(pieces.next().await.unwrap().unwrap());
     }
@@ -500,16 +566,38 @@ async fn a_state_that_was_handed_in_is_for_its_run_and_only_force_changes_the_li
     world.workspace("w", WorkspaceSpec::default()).await;
     let runner = world.runner("first", apply()).await;
     assert_eq!(runner.ask(Method::PUT, path::STATE, of_lineage("one", 7)).await.0, 204);
-    let polite = world.runner("polite", states::push("w", false)).await;
+    let two = of_lineage("two", 1);
+    let polite = world.runner("polite", states::push("w", two.as_bytes(), false)).await;
     assert_eq!(polite.get(path::UPLOAD).await.0, 503, "its client is still on its way");
     world.storage().uploads().put(&world.run("polite").await, of_lineage("two", 1).as_bytes()).await.unwrap();
     assert_eq!(polite.get(path::UPLOAD).await.1, of_lineage("two", 1).into_bytes());
     assert_eq!(polite.ask(Method::PUT, path::STATE, of_lineage("two", 1)).await.0, 409);
-    let forced = world.runner("forced", states::push("w", true)).await;
+    let forced = world.runner("forced", states::push("w", two.as_bytes(), true)).await;
     assert_eq!(forced.get(path::UPLOAD).await.0, 503);
     assert_eq!(forced.ask(Method::PUT, path::STATE, of_lineage("two", 1)).await.0, 204);
     let error = world.storage().uploads().put(&world.run("forced").await, b"{}").await.unwrap_err().to_string();
     assert!(error.contains("no terraform state"), "{error}");
+    // Whoever may create Secrets hands in another state after the run was approved.
+    world.storage().uploads().put(&world.run("forced").await, of_lineage("three", 1).as_bytes()).await.unwrap();
+    let (status, answer) = forced.get(path::UPLOAD).await;
+    assert_eq!(status, 422, "{}", String::from_utf8_lossy(&answer));
+    let unnamed = RunSpec { args: vec!["knoll://upload".to_owned()], ..states::push("w", b"", true) };
+    let unnamed = world.runner("unnamed", unnamed).await;
+    world.storage().uploads().put(&world.run("unnamed").await, two.as_bytes()).await.unwrap();
+    assert_eq!(unnamed.get(path::UPLOAD).await.0, 422);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pod_that_plans_does_not_write_the_state() {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec::default()).await;
+    let runner = world.runner("r", RunSpec { approval: RunApproval::Manual, ..apply() }).await;
+    assert_eq!(runner.ask(Method::PUT, path::STATE, of_lineage("one", 1)).await.0, 403);
+    assert!(world.storage().states().read("default", "w").await.unwrap().is_none());
+    let approved = json!({"status": {"decision": {"approvals": ["a"], "decision": "Approve", "by": "ann"}}});
+    world.api::<Run>().patch_status("r", &PatchParams::default(), &Patch::Merge(&approved)).await.unwrap();
+    let again = runner.at(&world.another_hub().await);
+    assert_eq!(again.ask(Method::PUT, path::STATE, of_lineage("one", 1)).await.0, 204);
 }
 
 #[tokio::test(flavor = "multi_thread")]

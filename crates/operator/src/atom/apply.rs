@@ -46,7 +46,7 @@ const GONE_AGAIN: Duration = Duration::from_millis(30);
 pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
     let journal = journal_store::current(context, atom).await?;
     let objects = &Objects::of(atom, &context.client, &context.kinds)?.hiding(journal.hidden.clone());
-    let owner = Owner::of(atom);
+    let owner = Owner::of(&atom.id);
     let known: HashMap<&ObjectKey, Option<String>> =
         atom.status.iter().flat_map(|status| &status.objects).map(|known| (&known.object, known.uid.clone())).collect();
     let mut written = Vec::new();
@@ -78,7 +78,7 @@ pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomO
 pub(super) async fn prune(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
     let journal = journal_store::current(context, atom).await?;
     let objects = &Objects::of(atom, &context.client, &context.kinds)?.hiding(journal.hidden.clone());
-    let owner = Owner::of(atom);
+    let owner = Owner::of(&atom.id);
     for wave in Wave::ALL.into_iter().rev() {
         let pruned = journal.entries.iter().filter_map(|entry| match entry {
             Entry::Prune { key, uid, .. } if Wave::of(key) == wave => Some((key, uid)),

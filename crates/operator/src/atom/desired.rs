@@ -156,7 +156,7 @@ pub async fn resolve(context: &Context, atom: &Subject<Atom>) -> Result<Resolved
     let stacks: BTreeMap<String, String> = needs::stacks(atom)
         .into_iter()
         .filter_map(|name| {
-            let stack = context.caches.stacks.get(&ObjectRef::new(name).within(namespace))?;
+            let stack = context.caches.stacks.named(namespace, name)?;
             Some((name.to_owned(), stack.status.as_ref()?.revision.clone()?))
         })
         .collect();
@@ -181,7 +181,7 @@ pub async fn template_text(lookup: &mut Lookup<'_>, version: &AtomVersion) -> Re
 }
 
 /// The names of the Secrets and of the ConfigMaps that an Atom and its version refer to.
-fn references(context: &Context, atom: &Atom) -> (BTreeSet<String>, BTreeSet<String>) {
+fn references(context: &Context, atom: &Subject<Atom>) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut secrets, mut config_maps) = (BTreeSet::new(), BTreeSet::new());
     for input in &atom.spec.inputs {
         secrets.extend(input.secret_key_ref.as_ref().map(|key| key.name.clone()));
@@ -212,9 +212,8 @@ fn dependencies(context: &Context, atom: &Subject<Atom>) -> Vec<Arc<Atom>> {
 }
 
 /// The AtomVersion that the spec names.
-fn version(context: &Context, atom: &Atom) -> Option<Arc<AtomVersion>> {
-    let namespace = atom.namespace().unwrap_or_default();
-    context.caches.atom_versions.get(&ObjectRef::new(&atom.spec.version).within(&namespace))
+fn version(context: &Context, atom: &Subject<Atom>) -> Option<Arc<AtomVersion>> {
+    context.caches.atom_versions.named(atom.namespace(), &atom.spec.version)
 }
 
 /// The versions of all objects that the revision is made of.
@@ -236,7 +235,7 @@ fn versions(context: &Context, atom: &Subject<Atom>, version: &AtomVersion) -> S
     );
     for name in needs::stacks(atom) {
         let state = caches.state(namespace, name).map(|head| head.summary.digest);
-        let stack = caches.stacks.get(&ObjectRef::new(name).within(namespace));
+        let stack = caches.stacks.named(namespace, name);
         let revision = stack.and_then(|stack| stack.status.as_ref()?.revision.clone());
         all.push(format!("Stack {name} {} {}", state.unwrap_or_default(), revision.unwrap_or_default()));
     }

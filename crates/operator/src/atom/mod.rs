@@ -28,7 +28,7 @@ use knoll_core::{
 pub use desired::RevisionCache;
 pub use evaluations::Evaluations;
 pub use objects::Kinds;
-pub use triggers::{on_atom, on_config_map, on_secret, on_stack, on_version};
+pub use triggers::{on_atom, on_input, on_stack, on_version};
 pub use versions::AtomVersions;
 pub use watches::Watches;
 
@@ -69,6 +69,9 @@ impl Reconciler for Atoms {
         let atom = &seen.atom;
         let outcome = match action {
             AtomAction::AddFinalizer | AtomAction::RemoveFinalizer => {
+                if action == AtomAction::RemoveFinalizer {
+                    history::delete_all(context, atom).await?;
+                }
                 let held = action == AtomAction::AddFinalizer;
                 context.atoms.hold(&context.api(atom.namespace()), atom, finalizer::ATOM, held).await?;
                 return Ok(Effect::ObjectChanged);
@@ -99,6 +102,6 @@ impl Reconciler for Atoms {
 
     async fn at_rest(context: &Arc<Context>, seen: &SeenAtom) -> Result<(), Error> {
         context.watches.end(&seen.atom);
-        Ok(())
+        history::mark_reverted(context, &seen.atom).await
     }
 }

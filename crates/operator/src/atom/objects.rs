@@ -14,13 +14,16 @@ use knoll_api::{
     names::{is_dns_label, is_path_segment, reason},
     variables::ValueFrom,
 };
-use knoll_core::atom::{
-    ActionError,
-    account::{self, MissingRight},
-    hidden::{HiddenValues, NOT_SHOWN},
+use knoll_core::{
+    atom::{
+        ActionError,
+        account::{self, MissingRight},
+        hidden::{HiddenValues, NOT_SHOWN},
+    },
+    identity::Subject,
 };
 use kube::{
-    Client, Resource, ResourceExt,
+    Client, Resource,
     api::{
         ApiResource, DeleteParams, DynamicObject, GetParams, ListParams, Patch, PatchParams, Preconditions,
         ValidationDirective,
@@ -135,11 +138,10 @@ impl From<Error> for ActionError {
 
 impl<'a> Objects<'a> {
     /// As the Atom's account; one whose name cannot be sent is refused.
-    pub fn of(atom: &Atom, client: &'a Client, kinds: &'a Kinds) -> Result<Self, ActionError> {
-        let namespace = atom.namespace().unwrap_or_default();
-        let account = account::of(atom);
-        let acting = acting_as(client, &namespace, account)?;
-        let account = (namespace, account.to_owned());
+    pub fn of(atom: &Subject<Atom>, client: &'a Client, kinds: &'a Kinds) -> Result<Self, ActionError> {
+        let (namespace, account) = (atom.namespace(), account::of(atom));
+        let acting = acting_as(client, namespace, account)?;
+        let account = (namespace.to_owned(), account.to_owned());
         Ok(Self { client: acting, account, hidden: HiddenValues::default(), own: client, kinds })
     }
 
@@ -403,20 +405,19 @@ mod tests {
         ObjectKey { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned(), namespace, name: name.to_owned() }
     }
 
-    fn atom(account: &str) -> Atom {
+    fn atom(account: Option<&str>) -> Subject<Atom> {
         let mut atom = Atom::new("web", knoll_api::AtomSpec::default());
         atom.metadata.namespace = Some("default".to_owned());
-        atom.spec.service_account_name = Some(account.to_owned());
-        atom
+        atom.metadata.uid = Some("uid".to_owned());
+        atom.spec.service_account_name = account.map(str::to_owned);
+        Subject::new(Arc::new(atom)).unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[tokio::test]
     async fn an_atom_without_an_account_is_sent_as_the_default_one() {
         let (client, sent) = noting();
         let kinds = kinds();
-        let mut plain = atom("");
-        plain.spec.service_account_name = None;
-        let objects = Objects::of(&plain, &client, &kinds).ok().unwrap_or_else(|| panic!("the default account"));
+        let objects = Objects::of(&atom(None), &client, &kinds).ok().unwrap_or_else(|| panic!("the default account"));
         let _ = objects.get(&object("a", Some("default"))).await;
         let user = HeaderValue::from_static("system:serviceaccount:default:default");
         assert_eq!(*sent.lock().unwrap_or_else(PoisonError::into_inner), [Some(user)]);
@@ -434,10 +435,11 @@ mod tests {
         let (client, sent) = noting();
         let kinds = kinds();
         for account in bad_names() {
-            let refused = Objects::of(&atom(&account), &client, &kinds).err();
+            let refused = Objects::of(&atom(Some(&account)), &client, &kinds).err();
             assert!(matches!(refused, Some(ActionError::Refused(_))), "{account:?}");
         }
-        let objects = Objects::of(&atom("deployer"), &client, &kinds).ok().unwrap_or_else(|| panic!("a plain account"));
+        let objects =
+            Objects::of(&atom(Some("deployer")), &client, &kinds).ok().unwrap_or_else(|| panic!("a plain account"));
         let _ = objects.get(&object("a", Some("default"))).await;
         let _ = objects.delete(&object("a", Some("default")), "1").await;
         let user = HeaderValue::from_static("system:serviceaccount:default:deployer");
@@ -448,7 +450,8 @@ mod tests {
     async fn nothing_is_sent_to_a_path_that_leads_elsewhere() {
         let (client, sent) = noting();
         let kinds = kinds();
-        let objects = Objects::of(&atom("deployer"), &client, &kinds).ok().unwrap_or_else(|| panic!("a plain account"));
+        let objects =
+            Objects::of(&atom(Some("deployer")), &client, &kinds).ok().unwrap_or_else(|| panic!("a plain account"));
         for name in bad_names().iter().filter(|name| !is_path_segment(name)) {
             for key in [object(name, Some("default")), object("a", Some(name))] {
                 assert!(objects.get(&key).await.is_err(), "{key:?}");

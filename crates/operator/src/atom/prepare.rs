@@ -53,10 +53,10 @@ async fn prepare_objects(
     if !is_tried {
         return Err(ActionError::Retry("The inputs have just changed.".to_owned()));
     }
-    let owner = Owner::of(atom);
+    let owner = Owner::of(&atom.id);
     let rendered = prepare::render(&resolved.template, &resolved.inputs).map_err(ActionError::Refused)?;
     let scopes = scopes(objects, &rendered).await?;
-    let planned = prepare::plan(atom, rendered, &scopes).map_err(ActionError::Refused)?;
+    let planned = prepare::plan(&owner, rendered, &scopes).map_err(ActionError::Refused)?;
     let earlier = match &status.journal {
         Some(_) => Some(journal_store::current(context, atom).await?),
         None => None,

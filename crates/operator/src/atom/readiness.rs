@@ -9,6 +9,7 @@ use knoll_api::{
 };
 use knoll_core::{
     atom::{ActionError, AtomOutcome, hidden::HiddenValues, waves::Wave},
+    identity::Subject,
     readiness::{self, Health},
 };
 use kube::{
@@ -32,7 +33,7 @@ const LINE: usize = 200;
 /// The longest message about an object, in bytes.
 const MESSAGE: usize = 1024;
 
-pub(super) async fn run(context: &Context, atom: &Atom) -> Result<AtomOutcome, ActionError> {
+pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
     let objects = &Objects::of(atom, &context.client, &context.kinds)?;
     let status = atom.status.clone().unwrap_or_default();
     let keys: Vec<ObjectKey> = status.objects.iter().map(|object| object.object.clone()).collect();

@@ -17,6 +17,7 @@ use knoll_core::{
     identity::Subject,
     readiness::Health,
 };
+use knoll_storage::is_namespace_terminating;
 use kube::api::{ObjectMeta, PostParams};
 use serde_json::Value;
 
@@ -24,14 +25,14 @@ use super::{
     journal_store,
     objects::{Objects, bounded},
 };
-use crate::{context::Context, controller::namespace_goes};
+use crate::context::Context;
 
 /// Attempts once to restore every object that the updates since the last good version have touched.
 pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
     let journal = journal_store::current(context, atom).await?;
     let hidden = restore::hidden(&journal);
     let objects = &Objects::of(atom, &context.client, &context.kinds)?.hiding(hidden.clone());
-    let owner = Owner::of(atom);
+    let owner = Owner::of(&atom.id);
     let keys: Vec<ObjectKey> = journal.entries.iter().map(|entry| entry.key().clone()).collect();
     let now = objects.fetch(&keys).await?;
     let mut listed = Vec::new();
@@ -93,7 +94,7 @@ async fn try_restore(
 /// managers, and those that the Atom adopted stay as they are.
 pub(super) async fn delete(context: &Context, atom: &Subject<Atom>) -> Result<AtomOutcome, ActionError> {
     let status = atom.status.clone().unwrap_or_default();
-    let owner = Owner::of(atom);
+    let owner = Owner::of(&atom.id);
     let journal = match &status.journal {
         // Without the journal, objects of others would be deleted instead of given back.
         Some(journal) => journal_store::find(context, atom, &journal.secret_name).await?.unwrap_or_default(),
@@ -145,5 +146,5 @@ async fn is_namespace_being_deleted(context: &Context, atom: &Subject<Atom>) -> 
     };
     let params = PostParams { dry_run: true, ..PostParams::default() };
     let api = context.api::<ConfigMap>(atom.namespace());
-    api.create(&params, &probe).await.is_err_and(|error| namespace_goes(&error))
+    api.create(&params, &probe).await.is_err_and(|error| is_namespace_terminating(&error))
 }

@@ -13,7 +13,7 @@ use futures::{StreamExt, channel::mpsc::UnboundedSender};
 use knoll_api::{Atom, atom::ObjectKey, names::label};
 use kube::{
     Api, ResourceExt,
-    api::DynamicObject,
+    api::{ApiResource, DynamicObject},
     runtime::{
         WatchStreamExt,
         reflector::{self, ObjectRef, Store},
@@ -45,7 +45,7 @@ pub struct Watches {
 struct Watching {
     /// The journal and the stage that the watches were started in.
     stage: String,
-    stores: HashMap<WatchKey, Store<DynamicObject>>,
+    stores: HashMap<WatchKey, (ApiResource, Store<DynamicObject>)>,
     _tasks: JoinSet<()>,
 }
 
@@ -84,15 +84,17 @@ impl Watches {
         }
         let stores = self.lock().get(&known)?.stores.clone();
         let filled = async {
-            for store in stores.values() {
+            for (_, store) in stores.values() {
                 store.wait_until_ready().await.ok()?;
             }
             Some(())
         };
         tokio::time::timeout(PATIENCE, filled).await.ok()??;
         let found = keys.iter().filter_map(|key| {
-            let (_, store) = stores.get_key_value(&watch_key(key))?;
-            let object = store.find(|object| object.metadata.name.as_deref() == Some(key.name.as_str()))?;
+            let (resource, store) = stores.get(&watch_key(key))?;
+            let mut name = ObjectRef::new_with(&key.name, resource.clone());
+            name.namespace.clone_from(&key.namespace);
+            let object = store.get(&name)?;
             let mut value = serde_json::to_value(object.as_ref()).ok()?;
             value["apiVersion"] = key.api_version.clone().into();
             value["kind"] = key.kind.clone().into();
@@ -119,8 +121,8 @@ impl Watches {
                 Some(namespace) => Api::namespaced_with(objects.client().clone(), namespace, &resource),
                 None => Api::all_with(objects.client().clone(), &resource),
             };
-            let writer = reflector::store::Writer::<DynamicObject>::new(resource);
-            stores.insert(watch, writer.as_reader());
+            let writer = reflector::store::Writer::<DynamicObject>::new(resource.clone());
+            stores.insert(watch, (resource, writer.as_reader()));
             let events = watcher(api, config.clone()).default_backoff().modify(|object| {
                 object.managed_fields_mut().clear();
             });

@@ -13,7 +13,7 @@ use knoll_core::{
         owner_labels,
     },
 };
-use knoll_storage::{BundleError, Origin, VariablesError};
+use knoll_storage::{BundleError, Origin, VariablesError, is_namespace_terminating};
 use kube::{
     Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
@@ -24,7 +24,7 @@ use serde_json::json;
 use super::{SeenStack, inputs, outputs};
 use crate::{
     context::Context,
-    controller::{Error, code, namespace_goes, patch_params},
+    controller::{Error, code, patch_params},
     driver::Effect,
 };
 
@@ -36,7 +36,11 @@ pub(super) async fn act(
     let stack = &seen.stack;
     let outcome = match action {
         StackAction::AddFinalizer => return hold(context, stack, true).await,
-        StackAction::RemoveFinalizer => return hold(context, stack, false).await,
+        StackAction::RemoveFinalizer => {
+            let released = context.storage.states().release(stack.namespace(), stack.name()).await;
+            released.map_err(Error::api("cannot let go of the state of a Stack"))?;
+            return hold(context, stack, false).await;
+        }
         StackAction::CleanUp => {
             clean_up(context, stack).await?;
             return hold(context, stack, false).await;
@@ -92,7 +96,7 @@ async fn apply_workspace(context: &Context, stack: &Subject<Stack>) -> Result<St
     let params = PatchParams { force: true, ..PatchParams::apply(field_manager::OPERATOR) };
     let api = context.api::<Workspace>(stack.namespace());
     match api.patch(stack.name(), &params, &Patch::Apply(&stack::workspace(stack))).await {
-        Err(error) if namespace_goes(&error) => Ok(StackOutcome::NamespaceTerminating),
+        Err(error) if is_namespace_terminating(&error) => Ok(StackOutcome::NamespaceTerminating),
         applied => applied.map(|_| StackOutcome::Done).map_err(Error::api("cannot write the Workspace of a Stack")),
     }
 }
@@ -156,7 +160,7 @@ async fn create_run(
                 IntendedRun::Absent => return Ok(StackOutcome::NonceLost),
             }
         }
-        Err(error) if namespace_goes(&error) => return Ok(StackOutcome::NamespaceTerminating),
+        Err(error) if is_namespace_terminating(&error) => return Ok(StackOutcome::NamespaceTerminating),
         result => result.map_err(Error::api("cannot start a run of a Stack"))?,
     };
     context.started.remember(created.clone());
@@ -180,15 +184,8 @@ async fn clean_up(context: &Context, stack: &Subject<Stack>) -> Result<(), Error
     let workspace = workspace.map_err(Error::api("cannot read the Workspace of a Stack"))?;
     // Another Stack of this name may have taken Workspace and state over.
     if workspace.is_some_and(|workspace| is_owned(&workspace, stack)) {
-        let api = context.api::<Secret>(namespace);
-        // The head goes first: without it nobody reads the parts.
-        for holds in [content::STATE, content::STATE_PART] {
-            let labels = format!("{}={name},{}={holds}", label::WORKSPACE, label::CONTENT);
-            let found = api.list_metadata(&ListParams::default().labels(&labels)).await;
-            for secret in found.map_err(Error::api("cannot list the states of a Stack"))?.items {
-                delete(&api, &OwnedObject::of(&secret)).await?;
-            }
-        }
+        let deleted = context.storage.states().delete(namespace, name).await;
+        deleted.map_err(Error::api("cannot delete the state of a Stack"))?;
     }
     let runs = context.api::<Run>(namespace);
     for record in stack.status.iter().flat_map(|status| &status.started_runs) {

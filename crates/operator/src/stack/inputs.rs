@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    fmt::Debug,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -18,13 +19,9 @@ use knoll_core::{
     stack::{Inputs, References, RemoteSource},
 };
 use knoll_storage::{Given, Lookup, Origin, Resolved, SourceError, VariablesError};
-use kube::{
-    Resource, ResourceExt,
-    api::PartialObjectMeta,
-    runtime::reflector::{self, ObjectRef},
-};
+use kube::{Resource, ResourceExt, api::PartialObjectMeta, runtime::reflector::ObjectRef};
 
-use crate::{context::Context, controller::Error};
+use crate::{context::Context, controller::Error, index::Cache};
 
 /// The inputs of a Stack, with their contents if those were just read.
 pub struct StackInputs {
@@ -156,10 +153,10 @@ pub async fn read(context: &Context, stack: &Subject<Stack>, fetched: Option<&Fe
 }
 
 /// The UID and the version of an object.
-pub fn version<K>(store: &reflector::Store<PartialObjectMeta<K>>, namespace: &str, name: &str) -> String
+pub fn version<K>(cache: &Cache<PartialObjectMeta<K>>, namespace: &str, name: &str) -> String
 where
-    K: Resource<DynamicType = ()> + Clone + 'static,
+    K: Resource<DynamicType = ()> + Clone + Debug + 'static,
 {
-    let found = store.get(&ObjectRef::new(name).within(namespace));
+    let found = cache.named(namespace, name);
     found.map(|object| format!("{:?} {:?}", object.metadata.uid, object.metadata.resource_version)).unwrap_or_default()
 }

@@ -243,7 +243,8 @@ pub fn digest(digit: char) -> String {
 
 /// A plan that waits for a decision on `digest`, and the end of the pod that made it.
 pub fn plans(digest: String) -> Progress {
-    let plan = PlanSummary { digest: Some(digest), changes: true, add: 1, ..PlanSummary::default() };
+    let text_digest = Some(Digest::of("text").to_string());
+    let plan = PlanSummary { digest: Some(digest), text_digest, changes: true, add: 1, ..PlanSummary::default() };
     Progress { plan: Some(plan), bundle: Some(Digest::of("files")), ..ends(0) }
 }
 

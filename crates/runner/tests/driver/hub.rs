@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
 use knoll_api::run::Operation;
 use knoll_api::step::{StepName, StepStatus};
-use knoll_api::wire::{Exit, Job, PROTOCOL, Progress, ProgressReply, Stage, StopTimes, path};
+use knoll_api::wire::{Answer, Exit, Job, PROTOCOL, Progress, ProgressReply, Stage, StopTimes, path};
 use knoll_api::workspace::Tool;
 use knoll_runner::Config;
 use reqwest::StatusCode;
@@ -26,7 +26,9 @@ pub struct Recorded {
     pub reports: Vec<Progress>,
     pub log: Vec<u8>,
     pub plan: Option<Bytes>,
+    pub plan_text: Option<String>,
     pub lock: Option<String>,
+    pub answer: Option<Answer>,
     /// How many more requests are answered with 503.
     pub away: usize,
     /// No request is answered any more.
@@ -60,6 +62,7 @@ pub fn job(operation: Operation, steps: &[StepName]) -> Job {
         operation,
         command: None,
         args: Vec::new(),
+        answers: false,
         tool: Tool::Terraform,
         version: None,
         steps: steps.to_vec(),
@@ -71,6 +74,7 @@ pub fn job(operation: Operation, steps: &[StepName]) -> Job {
         targets: Vec::new(),
         replace: Vec::new(),
         managed_state: true,
+        terraform_workspace: None,
         lock_file: None,
         plan_digest: None,
         hooks: Vec::new(),
@@ -85,6 +89,7 @@ pub fn job(operation: Operation, steps: &[StepName]) -> Job {
             deliver: Duration::from_secs(60),
         },
         attach_timeout_seconds: None,
+        answer_timeout_seconds: 60,
         cancel: false,
         earlier_steps: Vec::new(),
         log_offset: 0,
@@ -106,7 +111,9 @@ impl Hub {
             .route(path::BUNDLE, get(async |State(hub): State<Arc<Hub>>| hub.bundle.clone()))
             .route(path::STATE, get(get_state).put(put_state))
             .route(path::PLAN, get(get_plan).put(put_plan))
+            .route(path::PLAN_TEXT, put(put_plan_text))
             .route(path::LOCK, put(put_lock))
+            .route(path::ANSWER, put(put_answer))
             .route(path::LOG, post(post_log))
             .route(path::PROGRESS, put(put_progress))
             .route(path::CANCEL, get(get_cancel))
@@ -238,8 +245,16 @@ async fn put_plan(State(hub): State<Arc<Hub>>, content: Bytes) {
     hub.told.lock().unwrap().plan = Some(content);
 }
 
+async fn put_plan_text(State(hub): State<Arc<Hub>>, text: String) {
+    hub.told.lock().unwrap().plan_text = Some(text);
+}
+
 async fn put_lock(State(hub): State<Arc<Hub>>, content: String) {
     hub.told.lock().unwrap().lock = Some(content);
+}
+
+async fn put_answer(State(hub): State<Arc<Hub>>, content: Bytes) {
+    hub.told.lock().unwrap().answer = Some(serde_json::from_slice(&content).unwrap());
 }
 
 async fn post_log(State(hub): State<Arc<Hub>>, Query(query): Query<BTreeMap<String, u64>>, piece: Bytes) {

@@ -104,6 +104,25 @@ output "closed" {
     }
 }
 
+/// The text of a plan that people review is in a ConfigMap, which every viewer may read.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_text_of_a_reviewed_plan_shows_no_sensitive_value() {
+    let main = "variable \"closed\" { sensitive = true }\nvariable \"masked\" {}\n\
+                resource \"terraform_data\" \"a\" { input = [\"harmless\", nonsensitive(var.closed), var.masked] }\n\
+                resource \"terraform_data\" \"keyed\" { for_each = toset([var.masked]) }\n";
+    let files = [("terraform.tfvars", "closed = \"hunter2-file\"\nmasked = \"hunter2-masked\"\n")];
+    let steps = [StepName::Setup, StepName::Init, StepName::Plan];
+    let asked = Job { input: input(&files), masked: vec!["hunter2-masked".into()], ..job(Operation::Apply, &steps) };
+    let hub = Hub::start(asked, &[("main.tf", main)], None, None).await;
+    assert_eq!(hub.run().await.code, 0, "{}", hub.log());
+    let text = hub.told.lock().unwrap().plan_text.clone().unwrap();
+    assert!(text.contains("harmless") && text.contains("(sensitive)"), "the test itself is wrong: {text}");
+    assert!(!text.contains("hunter2"), "{text}");
+    // Nor does the status: the key of an instance is part of its address.
+    let plan = serde_json::to_string(&hub.last_report().plan).unwrap();
+    assert!(plan.contains("terraform_data.keyed") && !plan.contains("hunter2"), "{plan}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hook_that_prints_an_external_state_shows_no_sensitive_value() {
     let main = "resource \"terraform_data\" \"a\" { input = sensitive(sha256(timestamp())) }\n\

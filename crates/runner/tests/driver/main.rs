@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod answers;
 mod attach;
 mod hub;
 mod input;
@@ -41,6 +42,25 @@ resource "terraform_data" "third" {{ input = terraform_data.second.output }}
     )
 }
 
+/// As [`with_command`], but terraform has written a state with the first resource before the command runs.
+///
+/// Terraform writes the state file after each resource. OpenTofu writes it when a resource is ready 20 seconds or more
+/// after it last did, so another resource takes that long here.
+fn with_command_after_a_state(command: &str) -> String {
+    let program = std::process::Command::new("terraform").arg("version").output().unwrap();
+    let is_tofu = String::from_utf8_lossy(&program.stdout).contains("OpenTofu");
+    let pause = if is_tofu { "sleep 21" } else { "true" };
+    let between = format!(
+        r#"
+resource "terraform_data" "between" {{
+  input = terraform_data.first.output
+  provisioner "local-exec" {{ command = "{pause}" }}
+}}
+"#
+    );
+    with_command(command).replace("terraform_data.first.output", "terraform_data.between.output") + &between
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_apply_reports_its_steps_and_hands_in_each_state() {
     let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", THREE)], None, None).await;
@@ -70,7 +90,7 @@ async fn an_apply_reports_its_steps_and_hands_in_each_state() {
 async fn states_arrive_while_terraform_still_applies() {
     let folder = tempfile::tempdir().unwrap();
     let gate = folder.path().join("gate");
-    let main = with_command(&format!("while [ ! -e {} ]; do sleep 0.02; done", gate.display()));
+    let main = with_command_after_a_state(&format!("while [ ! -e {} ]; do sleep 0.02; done", gate.display()));
     let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &main)], None, None).await;
     let running = tokio::spawn({
         let hub = Arc::clone(&hub);
@@ -80,12 +100,12 @@ async fn states_arrive_while_terraform_still_applies() {
     assert_eq!(hub.last_report().exit, None);
     std::fs::write(gate, "").unwrap();
     assert_eq!(running.await.unwrap().code, 0);
-    assert_eq!(hub.resources(), ["first", "second", "third"]);
+    assert_eq!(hub.resources(), ["between", "first", "second", "third"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_terraform_leaves_the_state_it_had() {
-    let main = with_command("kill -9 $PPID; sleep 30");
+    let main = with_command_after_a_state("kill -9 $PPID; sleep 30");
     let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &main)], None, None).await;
     let exit = hub.run().await;
     assert_eq!(exit.code, 137, "{exit:?}");
@@ -97,12 +117,14 @@ async fn a_killed_terraform_leaves_the_state_it_had() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_run_stops_terraform_and_keeps_its_state() {
-    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &with_command("sleep 600"))], None, None).await;
+    let folder = tempfile::tempdir().unwrap();
+    let main = endless(folder.path());
+    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &main)], None, None).await;
     let running = tokio::spawn({
         let hub = Arc::clone(&hub);
         async move { hub.run().await }
     });
-    hub.until("the first resource's state", |hub| hub.resources().contains(&"first".to_owned())).await;
+    until_process(folder.path(), true).await;
     hub.cancel();
     let exit = running.await.unwrap();
     assert_eq!(exit.reason, Some(EndReason::Cancelled));
@@ -166,7 +188,6 @@ async fn a_runner_whose_hub_went_silent_applied_for_ever() {
         let hub = Arc::clone(&hub);
         async move { hub.run().await }
     });
-    hub.until("the first resource's state", |hub| hub.resources().contains(&"first".to_owned())).await;
     until_process(folder.path(), true).await;
     hub.told.lock().unwrap().silent = true;
     until_process(folder.path(), false).await;
@@ -215,7 +236,8 @@ async fn a_refusal_on_any_path_was_only_logged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_state_stops_the_run() {
-    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &with_command("sleep 600"))], None, None).await;
+    let main = with_command_after_a_state("sleep 600");
+    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &main)], None, None).await;
     hub.told.lock().unwrap().refuse_states = Some("another pod has the workspace");
     let exit = hub.run().await;
     assert_eq!(exit.reason, Some(EndReason::StateNotSaved));
@@ -239,18 +261,24 @@ async fn a_run_goes_on_while_the_hub_is_away_and_delivers_afterwards() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_init_is_tried_again_and_says_why() {
-    let asked = Job { retry: [(StepName::Init, 2)].into(), ..job(Operation::Apply, &WHOLE) };
-    let main = r#"module "x" { source = "./nowhere" }"#;
-    let hub = Hub::start(asked, &[("main.tf", main)], None, None).await;
-    let exit = hub.run().await;
-    assert_eq!(exit.code, 1);
-    let init = hub.step(StepName::Init);
-    assert_eq!((init.state, init.attempts, init.exit_code), (StepState::Failed, 2, Some(1)));
-    let message = init.message.unwrap();
-    assert!(message.starts_with("Error: Unreadable module directory"), "{message}");
-    assert!(!message.contains('\u{1b}') && !message.contains('│'), "{message}");
-    assert_eq!(hub.last_report().steps.len(), 2, "nothing runs after a failure");
+async fn an_init_that_can_pass_is_tried_again_and_another_is_not() {
+    let rows = [
+        (r#"module "x" { source = "./nowhere" }"#, 1, "Error: Unreadable module directory"),
+        ("resource {", 1, "Error: "),
+        (r#"module "x" { source = "http://127.0.0.1:1/x.zip" }"#, 2, "Error: Failed to download module"),
+    ];
+    for (main, attempts, says) in rows {
+        let asked = Job { retry: [(StepName::Init, 2)].into(), ..job(Operation::Apply, &WHOLE) };
+        let hub = Hub::start(asked, &[("main.tf", main)], None, None).await;
+        let exit = hub.run().await;
+        assert_eq!(exit.code, 1);
+        let init = hub.step(StepName::Init);
+        assert_eq!((init.state, init.attempts, init.exit_code), (StepState::Failed, attempts, Some(1)), "{main}");
+        let message = init.message.unwrap();
+        assert!(message.starts_with(says), "{message}");
+        assert!(!message.contains('\u{1b}') && !message.contains('│'), "{message}");
+        assert_eq!(hub.last_report().steps.len(), 2, "nothing runs after a failure");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -287,6 +315,9 @@ async fn a_reviewed_plan_is_applied_byte_for_byte_by_another_pod() {
     let plan = first.told.lock().unwrap().plan.clone().unwrap();
     let summary = first.last_report().plan.unwrap();
     assert_eq!(summary.add, 3);
+    let text = first.told.lock().unwrap().plan_text.clone().unwrap();
+    assert!(text.contains("terraform_data.a will be created") && text.contains("Plan: 3 to add"), "{text}");
+    assert_eq!(summary.text_digest, Some(knoll_api::Digest::of(&text).to_string()));
 
     let steps = [StepName::Setup, StepName::Init, StepName::Apply, StepName::Outputs];
     let approved = Job { plan_digest: summary.digest, ..job(Operation::Apply, &steps) };
@@ -419,6 +450,8 @@ async fn state_goes_through_apply_command_and_destroy() {
     assert_eq!(destroy.run().await.code, 0, "{}", destroy.log());
     assert_eq!(destroy.last_report().plan.unwrap().destroy, 2);
     assert!(destroy.resources().is_empty());
+    // OpenTofu would apply an output whose value is not known.
+    let files = [("main.tf", THREE.split("\noutput ").next().unwrap())];
     let refresh =
         Hub::start(job(Operation::Refresh, &WHOLE), &files, Some(destroy.last_state().to_string()), None).await;
     assert_eq!(refresh.run().await.code, 0, "{}", refresh.log());
@@ -516,14 +549,63 @@ async fn the_remains_of_a_working_copy_are_left_behind() {
     let files = [("main.tf", THREE), ("terraform.tfstate", "{}"), (".terraform/terraform.tfstate", "{}")];
     let hub = Hub::start(job(Operation::Apply, &WHOLE), &files, None, None).await;
     assert_eq!(hub.run().await.code, 0, "{}", hub.log());
+    // Another workspace of terraform, whose state would stay in the pod, is not chosen in a folder either.
+    let files = [(".knoll-module", "m"), ("m/main.tf", THREE), ("m/.terraform/environment", "other")];
+    let hub = Hub::start(job(Operation::Apply, &WHOLE), &files, None, None).await;
+    assert_eq!(hub.run().await.code, 0, "{}", hub.log());
+    assert_eq!(hub.resources(), ["a", "b", "c"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_module_that_declares_a_backend_uses_the_hub_all_the_same() {
-    let main = format!("terraform {{\n  backend \"s3\" {{\n    bucket = \"nowhere\"\n  }}\n}}\n{THREE}");
-    let hub = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &main)], None, None).await;
-    assert_eq!(hub.run().await.code, 0, "{}", hub.log());
-    assert_eq!(hub.resources(), ["a", "b", "c"]);
+async fn a_declared_backend_was_replaced_by_an_empty_state() {
+    let with = |block: &str| format!("terraform {{\n  {block} {{\n  }}\n}}\n{THREE}");
+    for (block, operation) in [("backend \"s3\"", Operation::Apply), ("cloud", Operation::Plan)] {
+        let hub = Hub::start(job(operation, &WHOLE), &[("main.tf", &with(block))], None, None).await;
+        let exit = hub.run().await;
+        let says = exit.message.unwrap();
+        assert!(exit.code == 1 && says.contains(&format!("declares `{block}`")), "{says}");
+        for way in ["--external-state", "knoll state push FILE", "remove the block"] {
+            assert!(says.contains(way), "{says}");
+        }
+        assert_eq!(hub.resources(), Vec::<String>::new());
+    }
+    // A state that was pushed is used, and a destroy of nothing ends.
+    let first = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", THREE)], None, None).await;
+    assert_eq!(first.run().await.code, 0, "{}", first.log());
+    let state = first.told.lock().unwrap().states.last().unwrap().to_string();
+    let files = with("backend \"s3\"");
+    let second = Hub::start(job(Operation::Apply, &WHOLE), &[("main.tf", &files)], Some(state), None).await;
+    assert_eq!(second.run().await.code, 0, "{}", second.log());
+    let nothing = Hub::start(job(Operation::Destroy, &WHOLE), &[("main.tf", &files)], None, None).await;
+    assert_eq!(nothing.run().await.code, 0, "{}", nothing.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn terraform_workspace_is_the_one_of_the_job_and_its_state_is_handed_in() {
+    let module = "resource \"terraform_data\" \"a\" { input = terraform.workspace }\noutput \"in\" { value = terraform_data.a.output }\n";
+    let files = [("main.tf", module)];
+    for (asked, expect) in [(None, "default"), (Some("default"), "default"), (Some("net"), "net")] {
+        let with = |operation, steps: &[StepName]| Job {
+            terraform_workspace: asked.map(str::to_owned),
+            ..job(operation, steps)
+        };
+        let hub = Hub::start(with(Operation::Apply, &WHOLE), &files, None, None).await;
+        assert_eq!(hub.run().await.code, 0, "{}", hub.log());
+        let state = hub.told.lock().unwrap().states.last().unwrap().clone();
+        assert_eq!(state["outputs"]["in"]["value"], expect);
+        // A later run finds that state, and a command too.
+        let again = Hub::start(with(Operation::Plan, &WHOLE[..3]), &files, Some(state.to_string()), None).await;
+        assert_eq!(again.run().await.code, 0, "{}", again.log());
+        assert!(again.log().contains("No changes."), "{}", again.log());
+        let command = Job {
+            command: Some("state rm".into()),
+            args: vec!["terraform_data.a".into()],
+            ..with(Operation::Command, &[StepName::Setup, StepName::Init, StepName::Command])
+        };
+        let removal = Hub::start(command, &files, Some(state.to_string()), None).await;
+        assert_eq!(removal.run().await.code, 0, "{}", removal.log());
+        assert_eq!(removal.resources(), Vec::<String>::new(), "{}", removal.log());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,11 +9,12 @@ use std::io;
 use knoll_api::Digest;
 use knoll_api::wire::LARGEST_CONTENT;
 
+use crate::messages::json_fault;
 use crate::seal::{SealError, Sealer};
 
 mod objects;
 
-pub(crate) use objects::{delete_unchanged, mark_used, read_parts, write_parts};
+pub(crate) use objects::{Carrier, delete_unchanged, mark_used, read_parts, write_parts};
 
 /// The size of a part. An object holds 1 MiB, and travels as base64 in one request.
 pub(crate) const PART: usize = 512 * 1024;
@@ -41,7 +42,7 @@ pub enum BlobError {
     TooLarge(u64),
     #[error("the stored content cannot be opened: {0}")]
     Seal(#[from] SealError),
-    #[error("the stored content cannot be read: {0}; somebody changed an object of it")]
+    #[error("the stored content cannot be read: {}; somebody changed an object of it", json_fault(.0))]
     Format(#[from] serde_json::Error),
 }
 

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ByteString, NamespaceResourceScope};
 use knoll_api::names::annotation;
 use kube::api::{DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions};
@@ -31,11 +32,17 @@ pub(crate) trait Carrier:
     + Sync
     + 'static
 {
+    /// An object of these bytes. Only Secrets have a type.
+    fn carry(metadata: ObjectMeta, type_: &str, immutable: Option<bool>, bytes: BTreeMap<String, ByteString>) -> Self;
     fn bytes(&self) -> Option<&BTreeMap<String, ByteString>>;
     fn into_bytes(self) -> BTreeMap<String, ByteString>;
 }
 
 impl Carrier for Secret {
+    fn carry(metadata: ObjectMeta, type_: &str, immutable: Option<bool>, bytes: BTreeMap<String, ByteString>) -> Self {
+        Secret { metadata, type_: Some(type_.to_owned()), immutable, data: Some(bytes), ..Secret::default() }
+    }
+
     fn bytes(&self) -> Option<&BTreeMap<String, ByteString>> {
         self.data.as_ref()
     }
@@ -46,6 +53,10 @@ impl Carrier for Secret {
 }
 
 impl Carrier for ConfigMap {
+    fn carry(metadata: ObjectMeta, _: &str, immutable: Option<bool>, bytes: BTreeMap<String, ByteString>) -> Self {
+        ConfigMap { metadata, immutable, binary_data: Some(bytes), ..ConfigMap::default() }
+    }
+
     fn bytes(&self) -> Option<&BTreeMap<String, ByteString>> {
         self.binary_data.as_ref()
     }

@@ -44,7 +44,7 @@ impl Bundles {
         found.sort_by_key(|map| map.name_any().len());
         let mut swept = Swept::default();
         for map in found {
-            let namespace = map.namespace().unwrap_or_default();
+            let Some(namespace) = map.namespace() else { continue };
             let digest = map.annotations().get(annotation::DIGEST).and_then(|text| text.parse::<Digest>().ok());
             if digest.is_some_and(|digest| referenced.contains(&(namespace.clone(), digest))) {
                 continue;

@@ -1,8 +1,12 @@
 //! The logs of Runs: the hub appends to them, commands read them with the user's own rights.
+//!
+//! A part of a log is a ConfigMap with the Run's UID among its owners. Other ConfigMaps with the same labels are ignored,
+//! such as those of an earlier Run of the same name.
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use knoll_api::run::{Run, StepName, StepStatus};
+use knoll_core::identity::{ObjectId, Unidentified};
 use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -13,7 +17,7 @@ use crate::{ContentKind, Storage};
 mod writer;
 
 pub use writer::LogWriter;
-use writer::{selector, start, text};
+use writer::{is_part_of, selector, start, text};
 
 /// Why a log cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +28,8 @@ pub enum LogError {
     Watch(#[from] watcher::Error),
     #[error("cannot read the log: {0}")]
     Damaged(#[from] BlobError),
+    #[error("cannot read the log of a Run: {0}")]
+    Unidentified(#[from] Unidentified),
 }
 
 /// A range of a log's bytes.
@@ -73,17 +79,19 @@ impl Logs {
 
     /// Appends to the log of a Run. It has read nothing yet.
     #[must_use]
-    pub fn writer(&self, namespace: &str, run: &str, workspace: &str) -> LogWriter {
-        LogWriter::new(self.storage.clone(), namespace, run, workspace)
+    pub fn writer(&self, run: &ObjectId, workspace: &str) -> LogWriter {
+        LogWriter::new(self.storage.clone(), run, workspace)
     }
 
     /// The log of a Run, as far as it is stored.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub async fn read(&self, namespace: &str, run: &str, range: LogRange) -> Result<Vec<u8>, LogError> {
-        let sealer = self.storage.sealer(ContentKind::Log, namespace, run);
-        let mut parts = self.api(namespace).list(&ListParams::default().labels(&selector(run))).await?.items;
+    pub async fn read(&self, run: &Run, range: LogRange) -> Result<Vec<u8>, LogError> {
+        let ObjectId { namespace, name, uid } = ObjectId::of(run)?;
+        let sealer = self.storage.sealer(ContentKind::Log, &namespace, &name);
+        let mut parts = self.api(&namespace).list(&ListParams::default().labels(&selector(&name))).await?.items;
+        parts.retain(|part| is_part_of(part, &uid));
         parts.sort_by_key(start);
         let mut log = Vec::new();
         for part in parts {
@@ -94,18 +102,26 @@ impl Logs {
 
     /// The log of a Run from `offset` on, piece by piece as it is stored. The stream does not end by itself: a log is
     /// complete when its Run has ended, and then [`Logs::read`] gives the bytes that the stream has not brought yet.
+    ///
+    /// # Errors
+    /// When the Run was never created.
     pub fn follow(
         &self,
-        namespace: &str,
-        run: &str,
+        run: &Run,
         offset: u64,
-    ) -> impl Stream<Item = Result<Vec<u8>, LogError>> + use<> {
-        let sealer = self.storage.sealer(ContentKind::Log, namespace, run);
-        let config = watcher::Config::default().labels(&selector(run));
-        let changes = watcher(self.api(namespace), config).default_backoff().applied_objects().map_err(LogError::from);
+    ) -> Result<impl Stream<Item = Result<Vec<u8>, LogError>> + use<>, LogError> {
+        let ObjectId { namespace, name, uid } = ObjectId::of(run)?;
+        let sealer = self.storage.sealer(ContentKind::Log, &namespace, &name);
+        let config = watcher::Config::default().labels(&selector(&name));
+        let changes = watcher(self.api(&namespace), config).default_backoff().applied_objects().map_err(LogError::from);
+        let own = move |part: &Result<ConfigMap, LogError>| match part {
+            Ok(part) => is_part_of(part, &uid),
+            Err(_) => true,
+        };
         // The first list comes in any order, so parts that are early wait for those before them.
         let begin = (offset, Vec::<(u64, Vec<u8>)>::new());
-        changes
+        let pieces = changes
+            .filter(move |part| std::future::ready(own(part)))
             .scan(begin, move |(printed, waiting), part| {
                 let piece = part.and_then(|part| {
                     waiting.push((start(&part).unwrap_or_default(), text(&part, &sealer)?));
@@ -113,7 +129,8 @@ impl Logs {
                 });
                 std::future::ready(Some(piece))
             })
-            .filter(|piece| std::future::ready(!matches!(piece, Ok(piece) if piece.is_empty())))
+            .filter(|piece| std::future::ready(!matches!(piece, Ok(piece) if piece.is_empty())));
+        Ok(pieces)
     }
 
     fn api(&self, namespace: &str) -> Api<ConfigMap> {

@@ -8,15 +8,17 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::names::{self, annotation, content, label};
-use kube::Api;
+use knoll_api::run::Run;
+use knoll_core::identity::ObjectId;
 use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
 use tokio::sync::Mutex;
 
 use crate::blob::{self, BlobError, CONTENT};
 use crate::error::Error;
-use crate::owned::run_labels;
+use crate::owned::{owner_reference, run_labels};
 use crate::seal::Sealer;
 use crate::{ContentKind, Storage};
 
@@ -25,6 +27,9 @@ use crate::{ContentKind, Storage};
 const PART: usize = 128 * 1024;
 /// The largest part that is read. It is far above [`PART`], which another version may have chosen differently.
 const LARGEST: u64 = 16 * 1024 * 1024;
+
+/// How many names of parts may be taken by ConfigMaps of others before the log is refused.
+const TAKEN_NAMES: usize = 16;
 
 /// The last part of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,17 +74,15 @@ impl LogEnd {
 /// Appends to the log of one run, and remembers its end.
 pub struct LogWriter {
     storage: Storage,
-    namespace: String,
-    run: String,
+    run: ObjectId,
     workspace: String,
     end: Mutex<Option<LogEnd>>,
 }
 
 impl LogWriter {
     /// The writer of the log of this run. It has read nothing yet.
-    pub(super) fn new(storage: Storage, namespace: &str, run: &str, workspace: &str) -> Self {
-        let (namespace, run, workspace) = (namespace.to_owned(), run.to_owned(), workspace.to_owned());
-        LogWriter { storage, namespace, run, workspace, end: Mutex::default() }
+    pub(super) fn new(storage: Storage, run: &ObjectId, workspace: &str) -> Self {
+        LogWriter { storage, run: run.clone(), workspace: workspace.to_owned(), end: Mutex::default() }
     }
 
     /// How long the log is that earlier pods of the run left.
@@ -98,7 +101,7 @@ impl LogWriter {
     ///
     /// # Errors
     /// When the log does not end there, or cannot be written.
-    pub async fn append(&self, owner: &OwnerReference, offset: u64, piece: &[u8]) -> Result<(), Error> {
+    pub async fn append(&self, offset: u64, piece: &[u8]) -> Result<(), Error> {
         let mut end = self.end.lock().await;
         let api = self.api();
         let mut known = match end.take() {
@@ -112,23 +115,37 @@ impl LogWriter {
             *end = Some(known);
             return Err(Error::Offset { has });
         }
+        // The names that others have taken move all later parts on.
+        let mut taken = 0;
         for mut part in known.append(piece, PART) {
-            let map = self.config_map(owner, &part)?;
-            let name = map.metadata.name.clone().unwrap_or_default();
-            let written = match &part.resource_version {
-                None => api.create(&PostParams::default(), &map).await,
-                Some(_) => api.replace(&name, &PostParams::default(), &map).await,
-            };
-            match written {
-                Ok(stored) => part.resource_version = stored.metadata.resource_version,
-                // An earlier request was served by another replica, or its answer got lost.
-                Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {
-                    let found = self.find_end().await?;
-                    let has = found.offset();
-                    *end = Some(found);
-                    return Err(Error::Offset { has });
+            part.part += taken;
+            loop {
+                let map = self.config_map(&part)?;
+                let name = map.metadata.name.clone().unwrap_or_default();
+                let written = match &part.resource_version {
+                    None => api.create(&PostParams::default(), &map).await,
+                    Some(_) => api.replace(&name, &PostParams::default(), &map).await,
+                };
+                match written {
+                    Ok(stored) => {
+                        part.resource_version = stored.metadata.resource_version;
+                        break;
+                    }
+                    Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {
+                        let found = self.find_end().await?;
+                        let is_next = part.resource_version.is_none() && found.offset() == part.start;
+                        if is_next && taken < TAKEN_NAMES {
+                            // Nothing of this log is there, so the name is that of somebody else's ConfigMap.
+                            (part.part, taken) = (part.part + 1, taken + 1);
+                            continue;
+                        }
+                        // An earlier request was served by another replica, or its answer got lost.
+                        let has = found.offset();
+                        *end = Some(found);
+                        return Err(Error::Offset { has });
+                    }
+                    Err(error) => return Err(error.into()),
                 }
-                Err(error) => return Err(error.into()),
             }
             known = part;
         }
@@ -137,31 +154,32 @@ impl LogWriter {
     }
 
     async fn find_end(&self) -> Result<LogEnd, Error> {
-        let parts = self.api().list(&ListParams::default().labels(&selector(&self.run))).await?.items;
+        let mut parts = self.api().list(&ListParams::default().labels(&selector(&self.run.name))).await?.items;
+        parts.retain(|part| is_part_of(part, &self.run.uid));
         let Some(last) = parts.iter().max_by_key(|map| start(map)) else {
             return Ok(LogEnd::default());
         };
         let text = text(last, &self.sealer())?;
         Ok(LogEnd {
-            part: parts.len() - 1,
+            part: number(last).unwrap_or(parts.len() - 1),
             start: start(last).unwrap_or_default(),
             text,
             resource_version: last.metadata.resource_version.clone(),
         })
     }
 
-    fn config_map(&self, owner: &OwnerReference, part: &LogEnd) -> Result<ConfigMap, Error> {
+    fn config_map(&self, part: &LogEnd) -> Result<ConfigMap, Error> {
         let stored = blob::encode(&part.text, &self.sealer())?;
         Ok(ConfigMap {
             metadata: ObjectMeta {
-                name: Some(names::log_config_map(&self.run, part.part)),
+                name: Some(names::log_config_map(&self.run.name, part.part)),
                 resource_version: part.resource_version.clone(),
-                labels: Some(run_labels(content::LOG, &self.run, &self.workspace)),
+                labels: Some(run_labels(content::LOG, &self.run.name, &self.workspace)),
                 annotations: Some(BTreeMap::from([
                     (annotation::OFFSET.to_owned(), part.start.to_string()),
                     (annotation::SIZE.to_owned(), part.text.len().to_string()),
                 ])),
-                owner_references: Some(vec![owner.clone()]),
+                owner_references: Some(vec![owner_reference::<Run>(&self.run)]),
                 ..ObjectMeta::default()
             },
             binary_data: Some(BTreeMap::from([(CONTENT.to_owned(), ByteString(stored))])),
@@ -170,12 +188,22 @@ impl LogWriter {
     }
 
     fn api(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.storage.client().clone(), &self.namespace)
+        Api::namespaced(self.storage.client().clone(), &self.run.namespace)
     }
 
     fn sealer(&self) -> Sealer {
-        self.storage.sealer(ContentKind::Log, &self.namespace, &self.run)
+        self.storage.sealer(ContentKind::Log, &self.run.namespace, &self.run.name)
     }
+}
+
+/// Whether a ConfigMap is a part of the log of the Run with this UID.
+pub(super) fn is_part_of(part: &ConfigMap, uid: &str) -> bool {
+    part.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+/// The number at the end of a part's name.
+fn number(part: &ConfigMap) -> Option<usize> {
+    part.metadata.name.as_deref()?.rsplit_once('-')?.1.parse().ok()
 }
 
 /// Where in the log a part begins.

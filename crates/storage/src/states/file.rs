@@ -7,11 +7,13 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::messages::json_fault;
+
 /// Why a file is no state.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It is no JSON, or not of a state.
-    #[error("this is no terraform state: {0}")]
+    #[error("this is no terraform state: {}", json_fault(.0))]
     Parse(#[from] serde_json::Error),
     /// It is of another format.
     #[error("the state has format {0}, but only format 4 is known, which terraform writes since 0.12")]

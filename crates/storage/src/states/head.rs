@@ -15,15 +15,18 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use knoll_api::Digest;
-use knoll_api::names::{self, annotation, content, label, secret_type};
+use knoll_api::names::{self, annotation, content, finalizer, label, secret_type};
+use knoll_api::run::Run;
 use knoll_api::workspace::{StateSummary, Workspace, WorkspaceDeletionPolicy};
 use knoll_core::outputs::{SHOWN_BYTES, Shown, shown};
+use knoll_core::stack::is_launched;
 use knoll_core::workspace::Head as Summary;
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 
 use super::file::StateFile;
 use crate::blob::{Blob, CONTENT, NAME_DIGITS};
+use crate::messages::json_fault;
 
 /// The key of the [`Index`] in a head.
 const INDEX: &str = "index";
@@ -89,6 +92,10 @@ pub struct Head {
     pub lock: Option<Vec<u8>>,
     /// Who claimed it last, as `claim` writes it.
     pub writer: Option<String>,
+    /// Whether it has the finalizer.
+    pub is_held: bool,
+    /// Whether it is being deleted. The API takes no further finalizers then.
+    pub is_going: bool,
 }
 
 /// Whose state it is.
@@ -99,6 +106,8 @@ pub struct Owner {
     pub reference: Option<OwnerReference>,
     /// How many versions are kept, the current one included.
     pub keep: usize,
+    /// Set when a Stack is responsible for the state: its Secrets stay until the Stack lets go of them.
+    pub is_held: bool,
 }
 
 /// The requests that store a new version, in their order.
@@ -114,7 +123,7 @@ pub(super) struct Writes {
 
 /// A head that cannot be understood.
 #[derive(Debug, thiserror::Error)]
-#[error("the Secret `{name}` is no state of Knoll's: {source}; restore it, or move it away to start anew")]
+#[error("the Secret `{name}` is no state of Knoll's: {}; restore it, or move it away to start anew", json_fault(.source))]
 pub struct HeadError {
     name: String,
     source: serde_json::Error,
@@ -141,24 +150,29 @@ impl Head {
             inline: value(CONTENT),
             lock: value(LOCK),
             writer: secret.metadata.annotations.as_ref().and_then(|notes| notes.get(annotation::WRITER).cloned()),
+            is_held: secret.finalizers().iter().any(|held| held == finalizer::STATE),
+            is_going: secret.metadata.deletion_timestamp.is_some(),
         })
     }
 }
 
-impl From<&Workspace> for Owner {
-    fn from(workspace: &Workspace) -> Self {
+impl Owner {
+    /// The owner of the state that `run` writes.
+    #[must_use]
+    pub fn of(workspace: &Workspace, run: &Run) -> Self {
         let delete = workspace.spec.deletion_policy == WorkspaceDeletionPolicy::Delete;
         Owner {
             workspace: workspace.name_any(),
             reference: delete.then(|| workspace.owner_ref(&())).flatten(),
             keep: usize::try_from(workspace.spec.state_history).unwrap_or(usize::MAX),
+            is_held: is_launched(run),
         }
     }
 }
 
-/// Reads the annotations of a head Secret; `None` when it holds no state yet.
+/// Reads the labels and annotations of a head Secret; `None` when it holds no state yet.
 #[must_use]
-pub fn summary(annotations: &BTreeMap<String, String>) -> Option<Summary> {
+pub fn summary(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Option<Summary> {
     let text = |key: &str| annotations.get(key).map(String::as_str);
     let summary = StateSummary {
         serial: text(annotation::SERIAL)?.parse().ok()?,
@@ -166,6 +180,7 @@ pub fn summary(annotations: &BTreeMap<String, String>) -> Option<Summary> {
         digest: text(annotation::DIGEST)?.to_owned(),
         resources: text(annotation::RESOURCES).and_then(|count| count.parse().ok()).unwrap_or_default(),
         updated_at: text(annotation::UPDATED_AT).and_then(|time| time.parse().ok()).map(MicroTime),
+        run: labels.get(label::RUN).cloned(),
     };
     let outputs = text(annotation::OUTPUTS).and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
     let hidden = text(annotation::OUTPUTS_HIDDEN).and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
@@ -200,13 +215,15 @@ pub(super) fn put(owner: &Owner, head: &Head, file: &StateFile, blob: Blob, run:
         run: run.to_owned(),
         parts: Vec::new(),
     };
+    let is_held = head.is_held || (owner.is_held && !head.is_going);
+    let kept = owner.keep.max(1) - 1;
     let mut created = Vec::new();
     let mut inline = None;
     if let [only] = &parts[..] {
         inline = Some(only.clone());
     } else {
         for (number, part) in parts.into_iter().enumerate() {
-            let secret = part_secret(owner, &version, number, part);
+            let secret = part_secret(owner, &version, number, part, is_held);
             version.parts.extend(secret.metadata.name.clone());
             created.push(secret);
         }
@@ -214,19 +231,18 @@ pub(super) fn put(owner: &Owner, head: &Head, file: &StateFile, blob: Blob, run:
     let mut gone = Vec::new();
     let mut history = head.index.history.clone();
     if let Some(mut last) = head.index.current.clone() {
-        if last.run == run {
+        if last.run == run || kept == 0 {
             // One version a run is kept, and that is its last one.
             gone.push(last);
         } else {
             if let (true, Some(content)) = (last.parts.is_empty(), &head.inline) {
-                let secret = part_secret(owner, &last, 0, content.clone());
+                let secret = part_secret(owner, &last, 0, content.clone(), is_held);
                 last.parts.extend(secret.metadata.name.clone());
                 created.push(secret);
             }
             history.insert(0, last);
         }
     }
-    let kept = owner.keep.max(1) - 1;
     if history.len() > kept {
         gone.extend(history.split_off(kept));
     }
@@ -236,7 +252,7 @@ pub(super) fn put(owner: &Owner, head: &Head, file: &StateFile, blob: Blob, run:
     let unneeded = gone.into_iter().flat_map(|version| version.parts).filter(|name| !needed.contains(name.as_str()));
     let unneeded = unneeded.collect();
     let (resource_version, lock, writer) = (head.resource_version.clone(), head.lock.clone(), head.writer.clone());
-    let next = Head { resource_version, index, inline, lock, writer };
+    let next = Head { resource_version, index, inline, lock, writer, is_held, is_going: head.is_going };
     Writes { parts: created, head: head_secret(owner, &next, Some(file)), unneeded }
 }
 
@@ -277,6 +293,7 @@ fn head_secret(owner: &Owner, head: &Head, file: Option<&StateFile>) -> Secret {
             labels: Some(labels),
             annotations: Some(annotations),
             owner_references: owner.reference.clone().map(|reference| vec![reference]),
+            finalizers: finalizers(head.is_held),
             ..ObjectMeta::default()
         },
         type_: Some(secret_type::STATE.to_owned()),
@@ -285,7 +302,11 @@ fn head_secret(owner: &Owner, head: &Head, file: Option<&StateFile>) -> Secret {
     }
 }
 
-fn part_secret(owner: &Owner, version: &Version, number: usize, part: Vec<u8>) -> Secret {
+fn finalizers(is_held: bool) -> Option<Vec<String>> {
+    is_held.then(|| vec![finalizer::STATE.to_owned()])
+}
+
+fn part_secret(owner: &Owner, version: &Version, number: usize, part: Vec<u8>, is_held: bool) -> Secret {
     let name = names::state_part_secret(&owner.workspace, version.serial, version.digest.short(NAME_DIGITS), number);
     let mut labels = labels(owner, content::STATE_PART);
     labels.insert(label::RUN.to_owned(), version.run.clone());
@@ -295,6 +316,7 @@ fn part_secret(owner: &Owner, version: &Version, number: usize, part: Vec<u8>) -
             labels: Some(labels),
             annotations: Some(version_annotations(version)),
             owner_references: owner.reference.clone().map(|reference| vec![reference]),
+            finalizers: finalizers(is_held),
             ..ObjectMeta::default()
         },
         type_: Some(secret_type::STATE.to_owned()),
@@ -422,7 +444,7 @@ mod tests {
     }
 
     fn owner(keep: usize) -> Owner {
-        Owner { workspace: "w".into(), reference: None, keep }
+        Owner { workspace: "w".into(), reference: None, keep, is_held: false }
     }
 
     /// Noise does not pack, so its length decides about the number of parts.
@@ -485,6 +507,31 @@ mod tests {
     }
 
     #[test]
+    fn the_secrets_of_a_stacks_state_are_held_unless_the_head_is_already_going() {
+        let held = |secret: &Secret| secret.finalizers() == [finalizer::STATE];
+        // Whether a Stack's run writes, whether the head is held and going, whether the new one is held.
+        let rows = [
+            (false, false, false, false),
+            (true, false, false, true),
+            (true, true, true, true),
+            (true, false, true, false),
+            // A run that is not the Stack's takes nothing from it.
+            (false, true, false, true),
+            (false, true, true, true),
+        ];
+        let content = state(2, &[7; 200]);
+        let file = StateFile::parse(&content).unwrap();
+        for (of_stack, is_held, is_going, expect) in rows {
+            let head = Head { is_held, is_going, ..Head::default() };
+            let owner = Owner { is_held: of_stack, ..owner(3) };
+            let blob = Blob::pack(&content, &plain(), 20).unwrap();
+            let writes = put(&owner, &head, &file, blob, "a", jiff::Timestamp::UNIX_EPOCH);
+            assert_eq!(held(&writes.head), expect, "{of_stack} {is_held} {is_going}");
+            assert!(writes.parts.len() > 1 && writes.parts.iter().all(|part| held(part) == expect));
+        }
+    }
+
+    #[test]
     fn a_small_state_is_one_write_a_serial() {
         let mut api = Api::default();
         for serial in 1..=3 {
@@ -513,12 +560,15 @@ mod tests {
     fn the_annotations_of_a_head_say_what_its_index_says() {
         let mut api = Api::default();
         api.apply(&Write::Head(&put_lock(&owner(1), &Head::default(), None, b"lock".to_vec())));
-        let annotations = |api: &Api| api.secrets["knoll-state-w"].metadata.annotations.clone().unwrap_or_default();
-        assert_eq!(summary(&annotations(&api)), None, "a lock file is no state");
+        let read = |api: &Api| {
+            let head = &api.secrets["knoll-state-w"];
+            summary(head.labels(), head.annotations())
+        };
+        assert_eq!(read(&api), None, "a lock file is no state");
         let all = writes(&api, 1, &state(7, &[]), "a");
         api.apply_all(&all);
-        let (version, Summary { summary, outputs, hidden }) =
-            (api.head().index.current.unwrap(), summary(&annotations(&api)).unwrap());
+        let (version, Summary { summary, outputs, hidden }) = (api.head().index.current.unwrap(), read(&api).unwrap());
+        assert_eq!(summary.run, Some(version.run));
         assert_eq!((summary.serial, summary.lineage, summary.resources), (7, version.lineage, version.resources));
         assert_eq!(version.digest, *summary.digest);
         assert_eq!(summary.updated_at.unwrap().0.to_string(), version.updated_at);

@@ -19,12 +19,14 @@ use tokio::sync::Mutex;
 
 use crate::blob::{self, Blob, CONTENT, PART, read_parts, write_parts};
 use crate::error::Error;
+use crate::messages::is_namespace_terminating;
 use crate::seal::{Committed, Sealer};
 use crate::{ContentKind, Storage};
 
 mod commands;
 mod file;
 mod head;
+pub(crate) mod hold;
 mod rules;
 
 pub use commands::{push, rollback};
@@ -202,6 +204,7 @@ impl States {
         content: Bytes,
         force: bool,
     ) -> Result<Taken, Error> {
+        let mut owner = owner.clone();
         let (file, blob) = self.pack(namespace, &owner.workspace, content.clone()).await?;
         let seat = self.seat(namespace, &owner.workspace);
         let mut seat = seat.lock().await;
@@ -219,8 +222,16 @@ impl States {
                 seat.secret = Some(secret);
                 return Ok(Taken::Known);
             }
-            let writes = head::put(owner, &head, &file, blob.clone(), run, Timestamp::now());
-            if let Some(stored) = self.write(namespace, writes).await? {
+            let writes = head::put(&owner, &head, &file, blob.clone(), run, Timestamp::now());
+            let written = match self.write(namespace, writes).await {
+                // The current state is what counts when there is no room for an earlier one any more.
+                Err(Error::Api(error)) if is_namespace_terminating(&error) && owner.keep > 1 => {
+                    owner.keep = 1;
+                    continue;
+                }
+                written => written?,
+            };
+            if let Some(stored) = written {
                 self.report(namespace, &owner.workspace, &stored, content);
                 seat.secret = Some(Some(stored));
                 return Ok(Taken::Stored);
@@ -272,6 +283,7 @@ impl States {
     /// Makes the writes in their order. Returns the new head, or nothing when another writer was faster.
     async fn write(&self, namespace: &str, writes: Writes) -> Result<Option<Secret>, Error> {
         let Writes { parts, head, unneeded } = writes;
+        let is_held = head.metadata.finalizers.is_some();
         let api = self.api(namespace);
         write_parts(&api, parts, |_| {}).await?;
         let Some(head) = self.swap(namespace, &head).await? else { return Ok(None) };
@@ -279,7 +291,9 @@ impl States {
         if !unneeded.is_empty() {
             tokio::spawn(async move {
                 for name in unneeded {
-                    if let Err(error) = api.delete(&name, &DeleteParams::background()).await {
+                    let released = if is_held { hold::release(&api, &name).await } else { Ok(()) };
+                    let deleted = api.delete(&name, &DeleteParams::background()).await;
+                    if let Err(error) = released.and(deleted.map(drop)) {
                         tracing::debug!(name, %error, "a part of an old state stays");
                     }
                 }

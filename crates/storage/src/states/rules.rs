@@ -110,19 +110,19 @@ mod tests {
         let with = |command: &str, args: &[&str]| RunSpec {
             command: Some(command.to_owned()),
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-            ..push("w", false)
+            ..push("w", b"", false)
         };
         let rows = [
             (rollback("w", 3), true),
-            (push("w", true), true),
-            (push("w", false), false),
+            (push("w", b"", true), true),
+            (push("w", b"", false), false),
             (with("state push", &["--force", "s"]), true),
             (with("state  push", &["-force=true", "s"]), true),
             (with("state push", &["-force=false", "s"]), false),
             (with("state push", &["force"]), false),
             (with("state mv", &["-force"]), false),
             (with("state", &["push", "-force"]), false),
-            (RunSpec { operation: Operation::Apply, ..push("w", true) }, false),
+            (RunSpec { operation: Operation::Apply, ..push("w", b"", true) }, false),
         ];
         for (spec, expect) in rows {
             assert_eq!(may_force(&spec), expect, "{:?} {:?}", spec.command, spec.args);

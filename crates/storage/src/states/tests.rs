@@ -4,7 +4,9 @@
 
 use std::sync::Mutex as Lock;
 
+use k8s_openapi::api::core::v1::Namespace;
 use knoll_embedded::Cluster;
+use kube::runtime::wait::await_condition;
 use serde_json::json;
 
 use super::*;
@@ -12,6 +14,7 @@ use crate::seal::Sink;
 use crate::seal::tests::Reversed;
 
 const NAMESPACE: &str = "default";
+const DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn content(serial: u64) -> Bytes {
     json!({"version": 4, "serial": serial, "lineage": "l", "resources": [], "outputs": {}}).to_string().into()
@@ -22,7 +25,7 @@ async fn put(states: &States, claim: &Claim, serial: u64) -> Result<Taken, Error
 }
 
 fn owner() -> Owner {
-    Owner { workspace: "w".to_owned(), reference: None, keep: 10 }
+    Owner { workspace: "w".to_owned(), reference: None, keep: 10, is_held: false }
 }
 
 #[tokio::test]
@@ -118,4 +121,31 @@ async fn every_stored_byte_goes_through_the_seal_and_every_version_to_the_sink()
     // Whoever has not the seal reads nothing.
     assert!(matches!(plain.states().read(NAMESPACE, "w").await, Err(Error::Damaged(_))));
     assert!(plain.states().version(NAMESPACE, "w", 1).await.is_err());
+}
+
+#[tokio::test]
+async fn the_state_of_a_stack_is_kept_in_a_namespace_that_goes_until_it_is_released() {
+    let cluster = Cluster::memory().await.unwrap();
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": "team"}})).unwrap();
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    let states = Storage::new(cluster.client()).states();
+    let held = Owner { is_held: true, ..owner() };
+    let write = async |run: &str, serial: u64| {
+        let claim = states.claim("team", &held, run).await.unwrap();
+        states.put("team", &held, &claim, run, content(serial), false).await.unwrap()
+    };
+    write("first", 1).await;
+    namespaces.delete("team", &DeleteParams::default()).await.unwrap();
+    let api: Api<Secret> = Api::namespaced(cluster.client(), "team");
+    let going = |secret: Option<&Secret>| secret.is_none_or(|secret| secret.metadata.deletion_timestamp.is_some());
+    tokio::time::timeout(DEADLINE, await_condition(api.clone(), "knoll-state-w", going)).await.unwrap().unwrap();
+
+    assert_eq!(states.read("team", "w").await.unwrap(), Some(content(1)));
+    // A run that ends meanwhile hands in its last state, and no version before it can be kept.
+    assert_eq!(write("second", 2).await, Taken::Stored);
+    assert_eq!(states.read("team", "w").await.unwrap(), Some(content(2)));
+    states.release("team", "w").await.unwrap();
+    let gone = await_condition(namespaces, "team", |namespace: Option<&Namespace>| namespace.is_none());
+    tokio::time::timeout(DEADLINE, gone).await.unwrap().unwrap();
 }

@@ -10,11 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use knoll_api::{
-    Atom,
     atom::ObjectKey,
     names::{is_path_segment, reason},
 };
-use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
@@ -67,8 +65,7 @@ pub fn render(text: &str, inputs: &InputValues) -> Result<Vec<Value>, Cause> {
 ///
 /// # Errors
 /// When the Atom must not write one of them, or one of them is not valid.
-pub fn plan(atom: &Atom, rendered: Vec<Value>, scopes: &Scopes) -> Result<Vec<PlannedObject>, Cause> {
-    let (owner, home) = (Owner::of(atom), atom.namespace().unwrap_or_default());
+pub fn plan(owner: &Owner, rendered: Vec<Value>, scopes: &Scopes) -> Result<Vec<PlannedObject>, Cause> {
     let definitions: Vec<Definition> = rendered.iter().filter_map(Definition::read).collect();
     let keys = rendered.iter().map(template::key);
     let namespaces: BTreeSet<String> =
@@ -87,7 +84,7 @@ pub fn plan(atom: &Atom, rendered: Vec<Value>, scopes: &Scopes) -> Result<Vec<Pl
                 key.kind, key.api_version
             )));
         };
-        place(&mut key, &mut object, scope, &home);
+        place(&mut key, &mut object, scope, &owner.id.namespace);
         if !seen.insert(identity(&key)) {
             return Err(invalid(format!("The template has `{key}` twice. Keep one of them.")));
         }

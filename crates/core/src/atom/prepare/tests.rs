@@ -1,23 +1,22 @@
 use std::collections::HashMap;
 
 use knoll_api::{
-    AtomSpec,
     atom::AtomObject,
     names::{annotation, label},
 };
 
 use super::{checks::DryRunVerdict, *};
-use crate::atom::{
-    ActionError,
-    hidden::HiddenValues,
-    journal::{Entry, Journal, WriteMode},
+use crate::{
+    atom::{
+        ActionError,
+        hidden::HiddenValues,
+        journal::{Entry, Journal, WriteMode},
+    },
+    identity::ObjectId,
 };
 
-fn atom(account: Option<&str>) -> Atom {
-    let spec = AtomSpec { service_account_name: account.map(str::to_owned), ..AtomSpec::default() };
-    let mut atom = Atom::new("web", spec);
-    (atom.metadata.namespace, atom.metadata.uid) = (Some("default".to_owned()), Some("atom".to_owned()));
-    atom
+fn owner(name: &str) -> Owner {
+    Owner::of(&ObjectId { namespace: "default".to_owned(), name: name.to_owned(), uid: format!("uid of {name}") })
 }
 
 fn scopes() -> Scopes {
@@ -55,7 +54,7 @@ fn definition(scope: &str) -> Value {
 
 fn planned(name: &str) -> PlannedObject {
     let mut object = object("v1", "ConfigMap", name, Some("default"));
-    Owner::of(&atom(None)).mark(&mut object);
+    owner("web").mark(&mut object);
     PlannedObject { key: template::key(&object), object, defined_by: None, has_new_namespace: false }
 }
 
@@ -63,49 +62,41 @@ fn planned(name: &str) -> PlannedObject {
 fn an_atom_writes_where_it_may_and_what_the_cluster_knows() {
     let widget = |namespace| object("example.com/v1", "Widget", "w", namespace);
     let namespace = || object("v1", "Namespace", "shop", None);
-    // The account, the objects, and their namespaces or the beginning of the refusal.
-    type Row = (Option<&'static str>, Vec<Value>, Result<Vec<Option<&'static str>>, &'static str>);
+    // The objects, and their namespaces or the beginning of the refusal.
+    type Row = (Vec<Value>, Result<Vec<Option<&'static str>>, &'static str>);
     let rows: Vec<Row> = vec![
-        (None, vec![map("a")], Ok(vec![Some("default")])),
-        (None, vec![object("v1", "ConfigMap", "a", Some("default"))], Ok(vec![Some("default")])),
-        (None, vec![object("v1", "ConfigMap", "a", Some("shop"))], Ok(vec![Some("shop")])),
-        (Some("deployer"), vec![namespace()], Ok(vec![None])),
-        (Some("deployer"), vec![object("v1", "ConfigMap", "a", Some("shop"))], Ok(vec![Some("shop")])),
-        (Some("deployer"), vec![object("v1", "Namespace", "shop", Some("ignored"))], Ok(vec![None])),
+        (vec![map("a")], Ok(vec![Some("default")])),
+        (vec![object("v1", "ConfigMap", "a", Some("default"))], Ok(vec![Some("default")])),
+        (vec![namespace()], Ok(vec![None])),
+        (vec![object("v1", "ConfigMap", "a", Some("shop"))], Ok(vec![Some("shop")])),
+        (vec![object("v1", "Namespace", "shop", Some("ignored"))], Ok(vec![None])),
+        (vec![widget(None)], Err("`Widget w`: the cluster has no kind `Widget` in `example.com/v1`.")),
+        (vec![definition("Namespaced"), widget(None)], Ok(vec![None, Some("default")])),
+        (vec![definition("Cluster"), widget(None)], Ok(vec![None, None])),
         (
-            Some("deployer"),
-            vec![widget(None)],
-            Err("`Widget w`: the cluster has no kind `Widget` in `example.com/v1`."),
-        ),
-        (Some("deployer"), vec![definition("Namespaced"), widget(None)], Ok(vec![None, Some("default")])),
-        (Some("deployer"), vec![definition("Cluster"), widget(None)], Ok(vec![None, None])),
-        (
-            None,
             vec![map("a"), object("v1", "ConfigMap", "a", Some("default"))],
             Err("The template has `ConfigMap default/a` twice."),
         ),
         (
-            None,
             vec![object("apps/v1", "Deployment", "a", None), object("apps/v1beta1", "Deployment", "a", None)],
             Err("The template has `Deployment default/a` twice."),
         ),
-        (Some("deployer"), vec![map("../a")], Err("`ConfigMap`: metadata.name \"../a\" cannot be the name")),
+        (vec![map("../a")], Err("`ConfigMap`: metadata.name \"../a\" cannot be the name")),
         (
-            Some("deployer"),
             vec![object("v1", "ConfigMap", "a", Some("a/b"))],
             Err("`ConfigMap`: metadata.namespace \"a/b\" cannot be the name"),
         ),
     ];
-    for (account, objects, expect) in rows {
-        let text = format!("{account:?} {objects:?}");
-        let found = plan(&atom(account), objects, &scopes());
+    for (objects, expect) in rows {
+        let text = format!("{objects:?}");
+        let found = plan(&owner("web"), objects, &scopes());
         match (found, expect) {
             (Ok(planned), Ok(namespaces)) => {
                 let found: Vec<Option<&str>> = planned.iter().map(|planned| planned.key.namespace.as_deref()).collect();
                 assert_eq!(found, namespaces, "{text}");
                 for PlannedObject { key, object, .. } in planned {
                     assert_eq!(template::key(&object), key, "{text}");
-                    assert!(Owner::of(&atom(None)).owns(&object), "{text}");
+                    assert!(owner("web").owns(&object), "{text}");
                 }
             }
             (Err(cause), Err(beginning)) => assert!(cause.message.starts_with(beginning), "{text}: {}", cause.message),
@@ -122,7 +113,7 @@ fn objects_know_whether_their_kind_or_namespace_comes_with_them() {
         object("example.com/v1", "Widget", "w", Some("shop")),
         map("a"),
     ];
-    let planned = plan(&atom(Some("deployer")), objects, &scopes()).unwrap_or_default();
+    let planned = plan(&owner("web"), objects, &scopes()).unwrap_or_default();
     let found: Vec<(Option<&str>, bool)> =
         planned.iter().map(|planned| (planned.defined_by.as_deref(), planned.has_new_namespace)).collect();
     assert_eq!(found, [(None, false), (None, false), (Some("widgets.example.com"), true), (None, false)]);
@@ -148,12 +139,10 @@ fn too_many_objects_are_refused() {
 
 #[test]
 fn objects_of_other_owners_are_refused_and_those_being_deleted_are_waited_for() {
-    let owner = Owner::of(&atom(None));
+    let (owner, other) = (owner("web"), owner("other"));
     let planned = vec![planned("a")];
-    let mut other = atom(None);
-    (other.metadata.name, other.metadata.uid) = (Some("other".to_owned()), Some("other".to_owned()));
     let mut theirs = planned[0].object.clone();
-    Owner::of(&other).mark(&mut theirs);
+    other.mark(&mut theirs);
     let mut knolls = object("v1", "ConfigMap", "a", Some("default"));
     knolls["metadata"]["labels"] = json!({label::MANAGED_BY: label::MANAGED_BY_KNOLL});
     let mut deleting = planned[0].object.clone();
@@ -267,7 +256,7 @@ fn a_refusal_counts_more_than_a_retry_and_names_the_first_few() {
 
 #[test]
 fn a_journal_keeps_what_was_there_before_the_first_unproven_update() {
-    let owner = Owner::of(&atom(None));
+    let owner = owner("web");
     let with_uid = |planned: &PlannedObject, uid: &str| {
         let mut object = planned.object.clone();
         object["metadata"]["uid"] = uid.into();

@@ -42,12 +42,12 @@ fn a_pod_on_its_way() {
     check(
         json!({}),
         json!({"containerStatuses": runner(json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}))}),
-        "waiting: ImagePullFailed | Container `runner` waits: ImagePullBackOff no such image",
+        "waiting: ImagePullBackOff | Container `runner` waits: ImagePullBackOff no such image",
     );
     check(
         json!({}),
         json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}]}),
-        "waiting: PodCreated | The pod waits for a node: 0/1 nodes are available",
+        "waiting: Unschedulable | The pod waits for a node: 0/1 nodes are available",
     );
     check(json!({}), json!({"phase": "Running", "containerStatuses": runner(json!({"running": {}}))}), "running");
 }
@@ -68,7 +68,7 @@ fn a_runner_runs_when_it_is_installed() {
     check(
         json!({}),
         pod(json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})),
-        "waiting: ImagePullFailed | Container `knoll` waits: ImagePullBackOff no such image",
+        "waiting: ImagePullBackOff | Container `knoll` waits: ImagePullBackOff no such image",
     );
     check(
         json!({}),

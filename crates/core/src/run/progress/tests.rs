@@ -35,6 +35,23 @@ fn a_late_report_never_undoes_a_newer_one() {
 }
 
 #[test]
+fn a_prompt_is_in_the_status_as_long_as_terraform_waits() {
+    let mut run = running(RunApproval::Prompt);
+    let ready = |status: &RunStatus| {
+        let ready = conditions::find(&status.conditions, condition::READY).unwrap();
+        (ready.reason.clone(), ready.message.clone())
+    };
+    let prompted_at = Some(MicroTime(at(0)));
+    let steps = vec![step(StepName::Apply, StepState::Running, 1, 5)];
+    let asks = Progress { steps: steps.clone(), prompted_at, ..Progress::default() };
+    run.status = Some(merge(&run, &asks, at(10)));
+    let message = "Waiting for an answer in a terminal since 1970-01-01T00:00:00Z: knoll attach r";
+    assert_eq!(ready(run.status.as_ref().unwrap()), (reason::WAITING_FOR_ANSWER.to_owned(), message.to_owned()));
+    let answered = merge(&run, &Progress { steps, sequence: 1, ..Progress::default() }, at(11));
+    assert_eq!(ready(&answered).0, reason::PROGRESSING);
+}
+
+#[test]
 fn a_second_pod_does_its_steps_again_and_keeps_the_others() {
     let mut run = running(RunApproval::Auto);
     let first = [step(StepName::Init, StepState::Succeeded, 1, 5), step(StepName::Plan, StepState::Succeeded, 1, 6)];
@@ -69,6 +86,7 @@ fn the_last_report_ends_the_run() {
     let exit = |code, reason| Exit { code, reason, message: None };
     let plan = |digest: Option<&str>| PlanSummary {
         digest: digest.map(str::to_owned),
+        text_digest: Some("text".to_owned()),
         changes: true,
         ..PlanSummary::default()
     };
@@ -80,6 +98,8 @@ fn the_last_report_ends_the_run() {
     check_end(auto, exit(130, Some(EndReason::Cancelled)), None, RunPhase::Cancelled, reason::CANCELLED);
     check_end(manual, exit(1, None), Some(plan(Some("d"))), RunPhase::Failed, reason::STEP_FAILED);
     check_end(manual, exit(0, None), Some(plan(None)), RunPhase::Failed, reason::RUNNER_LOST);
+    let unread = PlanSummary { text_digest: None, ..plan(Some("d")) };
+    check_end(manual, exit(0, None), Some(unread), RunPhase::Failed, reason::RUNNER_LOST);
     let review =
         check_end(manual, exit(0, None), Some(plan(Some("d"))), RunPhase::Review, reason::WAITING_FOR_APPROVAL);
     assert_eq!(review.review_digest, approval::plan_digest(&review));

@@ -55,14 +55,14 @@ fn spec() -> impl Strategy<Value = StackSpec> {
 /// Lets something happen, and then the operator decide. Each transition that the machine or its Runs cause is one of
 /// [`TRANSITIONS`].
 fn happen(world: &mut World, event: &Event) -> Result<(), TestCaseError> {
-    let before = world.state_name();
-    // The state does not show the Run of an interrupted launch until the next decision.
-    let was_interrupted = world.is_interrupted();
+    let mut before = world.state_name();
     match event {
         Event::Change(revision) => world.inputs = resolved(&revision.to_string()),
         Event::Unresolved => world.inputs = Inputs::Unresolved(Cause::new(reason::SOURCE_FAILED, "gone")),
         Event::Run(phase, applied) => {
-            let Some(run) = world.current().map(ResourceExt::name_any) else { return Ok(()) };
+            // A Run starts when the Stack's status names it, and not before (`core::run::before_pod`).
+            let started = |run: &&Run| launched(Some(&world.stack), run) == Launched::Confirmed;
+            let Some(run) = world.current().filter(started).map(ResourceExt::name_any) else { return Ok(()) };
             if phase.is_finished() {
                 // A success that applied nothing is one without changes; one that applied has made what it says.
                 let applied = *applied || *phase == RunPhase::Succeeded;
@@ -78,23 +78,20 @@ fn happen(world: &mut World, event: &Event) -> Result<(), TestCaseError> {
         Event::Suspend(suspend) => world.stack.spec.suspend = *suspend,
         Event::Killed(actions) => {
             world.step(*actions);
-            return Ok(());
+            return if world.gone { Ok(()) } else { check_transition(before, world.state_name()) };
         }
         Event::RunDeleted => {
+            // The end of the Run is lost with it, so the Stack is where it was when the Run was unfinished.
+            before = world.state_before_ends();
             world.runs.pop();
         }
     }
     let between = world.state_name();
-    let interrupted = world.is_interrupted();
-    if matches!(event, Event::Run(..) | Event::Later(_)) && !was_interrupted {
+    if matches!(event, Event::Run(..) | Event::Later(_) | Event::RunDeleted) {
         check_transition(before, between)?;
     }
     world.step(usize::MAX);
-    // The Run of an interrupted launch becomes known, whatever the state was without it.
-    if !world.gone && !interrupted {
-        check_transition(between, world.state_name())?;
-    }
-    Ok(())
+    if world.gone { Ok(()) } else { check_transition(between, world.state_name()) }
 }
 
 fn check_transition(from: StackStateName, to: StackStateName) -> Result<(), TestCaseError> {
@@ -115,6 +112,13 @@ fn check(world: &World) -> Result<(), TestCaseError> {
         prop_assert_eq!(&world.status().revision, &world.exists, "{}", world.shown());
     }
     prop_assert!(!world.shown().contains("contradictory"), "{}", world.shown());
+    if let Some(failure) = &world.status().failure {
+        prop_assert_eq!(
+            world.revisions.get(&failure.run),
+            Some(&failure.revision),
+            "a failure is of its Run's revision"
+        );
+    }
     Ok(())
 }
 
@@ -182,4 +186,18 @@ proptest! {
         prop_assert!(world.gone || !held, "{}", world.shown());
         prop_assert!(world.exists.is_none(), "{}", world.shown());
     }
+}
+
+/// Once, the status that recorded the intent to apply a revision again was still Ready.
+#[test]
+fn a_stack_that_starts_a_run_is_not_ready_before_the_run_is_recorded() {
+    let mut world = World::new(StackSpec::default());
+    // Revision 1 is applied, and then one half of revision 0, whose launch was interrupted.
+    let applied = [Event::Change(0), Event::Change(1), Event::RunDeleted, Event::Run(RunPhase::Succeeded, false)];
+    let half = [Event::Change(0), Event::Killed(2), Event::Change(1), Event::Run(RunPhase::Failed, true)];
+    for event in applied.iter().chain(&half) {
+        happen(&mut world, event).unwrap();
+        check(&world).unwrap();
+    }
+    assert_eq!(world.status().attempted.map(|half| half.revision).as_deref(), Some("0"));
 }

@@ -8,22 +8,23 @@ use knoll_api::{
     stack::{DriftAction, DriftIgnore, DriftSpec, StackApproval, StackDeletionPolicy},
     variables::{StackOutputsRef, VariablesFrom},
 };
+use serde_json::json;
 
 use super::{super::conditions::Kstatus, *};
 
 #[track_caller]
-fn check(world: &World, expect: &str) {
+pub(super) fn check(world: &World, expect: &str) {
     assert_eq!(world.shown(), expect, "{}", world.message());
 }
 
-fn ready(spec: StackSpec) -> World {
+pub(super) fn ready(spec: StackSpec) -> World {
     let mut world = World::new(spec);
     world.settle().succeed();
     check(&world, "Ready ready | apply(a) Succeeded");
     world
 }
 
-fn on_failure(on_failure: OnFailure) -> StackSpec {
+pub(super) fn on_failure(on_failure: OnFailure) -> StackSpec {
     StackSpec { on_failure, ..StackSpec::default() }
 }
 
@@ -591,6 +592,28 @@ fn a_run_that_somebody_deleted_counts_as_failed() {
 }
 
 #[test]
+fn a_deleted_run_is_no_failure_of_the_revision_that_took_its_place() {
+    // The Run waits and is superseded; somebody deletes it before that is accounted for.
+    let mut world = ready(StackSpec::default());
+    world.change("b").at_phase(RunPhase::Queued);
+    world.inputs = resolved("c");
+    world.step(usize::MAX);
+    assert_eq!(world.status().pending_revision.as_deref(), Some("c"));
+    check(&world, "Running working | apply(a) Succeeded, apply(b) Discarded");
+    world.runs.pop();
+    world.settle();
+    check(&world, "Running working | apply(a) Succeeded, apply(c) Pending");
+    // The Run had started. Nobody knows what it has changed, so the revision that was applied before is applied again.
+    let mut world = ready(StackSpec::default());
+    world.change("b").at_phase(RunPhase::Running);
+    world.runs.pop();
+    world.change("a");
+    check(&world, "Running working | apply(a) Succeeded, apply(a) Pending");
+    world.succeed();
+    check(&world, "Ready ready | apply(a) Succeeded, apply(a) Succeeded");
+}
+
+#[test]
 fn a_revision_is_what_decides_about_a_run() {
     let stack = named("net");
     let base = revision(&stack, "b", "v");
@@ -698,4 +721,31 @@ fn dependencies_are_found_through_others_and_circles_end() {
     let get = |name: &str| all.iter().find(|stack| stack.name_any() == name).cloned();
     let found: Vec<String> = dependencies(&all[0], get).iter().map(|stack| stack.name_any()).collect();
     assert_eq!(found, ["b", "c"]);
+}
+
+#[test]
+fn a_state_that_another_run_changed_left_the_stack_ready() {
+    let drifted = |world: &World| conditions::find(&world.status().conditions, condition::DRIFTED).cloned();
+    for drift in [false, true] {
+        let spec = json!({"source": {"inline": {}}, "drift": drift.then(|| json!({"interval": "1h"}))});
+        let mut world = World::new(serde_json::from_value(spec).unwrap());
+        world.settle();
+        world.writer = Some(world.current().unwrap().name_any());
+        world.succeed();
+        assert_eq!(drifted(&world).map(|found| found.reason), None, "the Stack's own Run wrote it");
+
+        world.state += 1;
+        world.writer = Some("net-state-rm-x7k2p".to_owned());
+        world.settle();
+        let found = drifted(&world).unwrap();
+        assert_eq!((found.status.as_str(), found.reason.as_str()), ("True", reason::STATE_CHANGED));
+        assert!(found.message.contains("`net-state-rm-x7k2p`"), "{}", found.message);
+
+        world.inputs = resolved("b");
+        world.settle();
+        world.writer = Some(world.current().unwrap().name_any());
+        world.succeed();
+        let expect = drift.then_some(reason::IN_SYNC);
+        assert_eq!(drifted(&world).map(|found| found.reason).as_deref(), expect, "applied again");
+    }
 }

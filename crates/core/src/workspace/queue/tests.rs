@@ -41,6 +41,11 @@ fn what_may_change_the_state_queues() {
     check_lane("import", &["a.b", "id"], Lane::Queue);
     check_lane("sh", &["-c", "terraform show"], Lane::Queue);
     check_lane("-chdir=x", &["show"], Lane::Queue);
+    check_lane("init", &[], Lane::AtOnce);
+    check_lane("init", &["-upgrade", "--input=false"], Lane::AtOnce);
+    check_lane("init", &["-migrate-state"], Lane::Queue);
+    check_lane("init", &["-backend-config=x"], Lane::Queue);
+    check_lane("init", &["folder"], Lane::Queue);
     check_lane("", &[], Lane::Queue);
 }
 

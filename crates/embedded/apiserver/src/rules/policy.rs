@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::admission::VARIABLES;
+use crate::admission::{of_conditions, of_validations};
 use crate::kinds::Resource;
 use crate::meta::bad_subdomain;
 use knoll_kube_model::Expression;
@@ -46,14 +46,20 @@ fn policy(spec: &Value) -> Vec<FieldError> {
     if !matches!(failure, "Fail" | "Ignore") {
         errors.push(FieldError::not_supported("spec.failurePolicy", failure, &["Fail", "Ignore"]));
     }
+    if !spec["paramKind"].is_null() {
+        errors.extend(param_kind(&spec["paramKind"]));
+    }
     if spec["matchConstraints"].is_null() {
         errors.push(FieldError::required("spec.matchConstraints", ""));
     } else if list(&spec["matchConstraints"]["resourceRules"]).is_empty() {
         errors.push(FieldError::required("spec.matchConstraints.resourceRules", ""));
     }
+    let known = of_conditions(spec);
     for (at, condition) in list(&spec["matchConditions"]).iter().enumerate() {
-        errors.extend(expression(&condition["expression"], &format!("spec.matchConditions[{at}].expression")));
+        errors.extend(expression(&condition["expression"], &known, &format!("spec.matchConditions[{at}].expression")));
     }
+    let known = of_validations(spec);
+    let expression = |value: &Value, field: &str| expression(value, &known, field);
     for (at, variable) in list(&spec["variables"]).iter().enumerate() {
         errors.extend(expression(&variable["expression"], &format!("spec.variables[{at}].expression")));
     }
@@ -69,20 +75,39 @@ fn policy(spec: &Value) -> Vec<FieldError> {
             errors.extend(expression(&validation["messageExpression"], &format!("{path}.messageExpression")));
         }
         let reason = validation["reason"].as_str().unwrap_or("Invalid");
-        let known = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
-        if !known.contains(&reason) {
-            errors.push(FieldError::not_supported(format!("{path}.reason"), reason, &known));
+        let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+        if !reasons.contains(&reason) {
+            errors.push(FieldError::not_supported(format!("{path}.reason"), reason, &reasons));
         }
     }
     errors
 }
 
-fn expression(value: &Value, field: &str) -> Option<FieldError> {
+fn param_kind(kind: &Value) -> Vec<FieldError> {
+    let field = "spec.paramKind.apiVersion";
+    let mut errors = Vec::new();
+    let text = |key: &str| kind[key].as_str().unwrap_or_default();
+    match text("apiVersion").split('/').collect::<Vec<_>>().as_slice() {
+        [""] => errors.push(FieldError::required(field, "")),
+        [_, ""] => errors.push(FieldError::invalid(field, text("apiVersion"), "version must be specified")),
+        [_] | [_, _] => {}
+        _ => {
+            let why = format!("unexpected GroupVersion string: {}", text("apiVersion"));
+            errors.push(FieldError::invalid(field, text("apiVersion"), why));
+        }
+    }
+    if text("kind").is_empty() {
+        errors.push(FieldError::required("spec.paramKind.kind", ""));
+    }
+    errors
+}
+
+fn expression(value: &Value, known: &[&str], field: &str) -> Option<FieldError> {
     let text = value.as_str().unwrap_or_default();
     if text.trim().is_empty() {
         return Some(FieldError::required(field, "expression is not specified"));
     }
-    let why = Expression::compile_with(text, VARIABLES).err()?;
+    let why = Expression::compile_with(text, known).err()?;
     let why = if why.starts_with("compilation failed") { why } else { format!("compilation failed: {why}") };
     Some(FieldError::invalid(field, text, why))
 }
@@ -94,6 +119,9 @@ fn binding(spec: &Value) -> Vec<FieldError> {
         errors.push(FieldError::required("spec.policyName", ""));
     } else if let Some(why) = bad_subdomain(policy) {
         errors.push(FieldError::invalid("spec.policyName", policy, why));
+    }
+    if !spec["paramRef"].is_null() {
+        errors.extend(param_ref(&spec["paramRef"]));
     }
     let field = "spec.validationActions";
     let actions = list(&spec["validationActions"]);
@@ -112,6 +140,29 @@ fn binding(spec: &Value) -> Vec<FieldError> {
     }
     if actions.is_empty() {
         errors.push(FieldError::required(field, "at least one validation action is required"));
+    }
+    errors
+}
+
+fn param_ref(reference: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let field = "spec.paramRef";
+    let text = |key: &str| reference[key].as_str().unwrap_or_default();
+    let (named, selected) = (!text("name").is_empty(), !reference["selector"].is_null());
+    match (named, selected) {
+        (true, true) => {
+            let why = "name and selector are mutually exclusive";
+            errors.push(FieldError::forbidden(format!("{field}.name"), why));
+            errors.push(FieldError::forbidden(format!("{field}.selector"), why));
+        }
+        (false, false) => errors.push(FieldError::required(field, "one of name or selector must be specified")),
+        _ => {}
+    }
+    let field = format!("{field}.parameterNotFoundAction");
+    match text("parameterNotFoundAction") {
+        "" => errors.push(FieldError::required(field, "")),
+        "Deny" | "Allow" => {}
+        other => errors.push(FieldError::not_supported(field, other, &["Deny", "Allow"])),
     }
     errors
 }

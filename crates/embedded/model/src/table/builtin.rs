@@ -104,7 +104,7 @@ fn policy_binding(object: &Value, now: Timestamp) -> Vec<Value> {
     let parameters = match object.pointer("/spec/paramRef") {
         Some(reference) => match (text(reference, "/namespace"), text(reference, "/name")) {
             ("", "") => "*".to_owned(),
-            ("", name) => name.to_owned(),
+            ("", name) => format!("*/{name}"),
             (namespace, name) => format!("{namespace}/{name}"),
         },
         None => "<unset>".to_owned(),

@@ -1,28 +1,36 @@
 //! `knoll watch`: a live table of stacks and runs.
 
+mod key;
+mod screen;
+mod view;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use jiff::Timestamp;
+use knoll_api::stack::StackPhase;
 use knoll_api::{Run, Stack};
 use kube::api::ListParams;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use screen::Screen;
+use view::View;
 
 use super::list::{self, Select};
 use crate::connect::{Connection, Explain};
-use crate::run::follow;
+use crate::output;
 use crate::run::stop::{Request, Signals};
+use crate::run::{follow, keys};
 use crate::workspace::Session;
-use crate::{output, stack};
 
 /// How often ages are redrawn.
 const TICK: Duration = Duration::from_secs(1);
@@ -38,7 +46,7 @@ pub struct WatchArgs {
     select: Select,
 }
 
-/// Draws the tables until Ctrl-C. Without a terminal, prints a line per change.
+/// Draws the tables until `q` or Ctrl-C. Without a terminal, prints a line per change.
 pub async fn run(args: WatchArgs, outer: &Connection) -> Result<ExitCode> {
     let session = Session::find(&args.connection.or(outer)).await?;
     let runs = args.select.api(&session);
@@ -49,10 +57,13 @@ pub async fn run(args: WatchArgs, outer: &Connection) -> Result<ExitCode> {
     let (mut runs, mut stacks) = (Watched::start(runs), Watched::start(stacks));
     let mut signals = Signals::listen()?;
     let live = io::stdout().is_terminal();
-    let mut screen = Screen::new(live);
+    let mut screen = live.then(Screen::open);
+    let mut keys = screen.as_ref().filter(|screen| screen.has_keys()).map(|_| keys::typed());
+    let mut view = View::default();
     let mut tick = tokio::time::interval(TICK);
     let mut dirty = false;
     loop {
+        let mut draw = false;
         tokio::select! {
             changed = runs.next() => {
                 if let Some(run) = changed.filter(|run| !live && args.select.matches(run)) {
@@ -66,10 +77,16 @@ pub async fn run(args: WatchArgs, outer: &Connection) -> Result<ExitCode> {
                 }
                 dirty = true;
             }
-            _ = tick.tick(), if live && runs.listed && !dirty => screen.draw(&runs, &stacks, &args.select),
-            () = tokio::time::sleep(SETTLE), if dirty && runs.listed => {
-                dirty = false;
-                screen.draw(&runs, &stacks, &args.select);
+            _ = tick.tick(), if live && !dirty => draw = true,
+            () = tokio::time::sleep(SETTLE), if dirty && runs.listed => (dirty, draw) = (false, true),
+            Some(input) = pressed(&mut keys) => {
+                for key in key::parse(&input) {
+                    let shown = view.runs(runs.objects.values().filter(|run| args.select.matches(run)));
+                    if view.press(key, &shown) {
+                        return Ok(ExitCode::SUCCESS);
+                    }
+                }
+                draw = true;
             }
             request = signals.next() => {
                 drop(screen);
@@ -79,7 +96,27 @@ pub async fn run(args: WatchArgs, outer: &Connection) -> Result<ExitCode> {
                 });
             }
         }
+        if let Some(screen) = screen.as_mut().filter(|_| draw && runs.listed) {
+            let shown = view.runs(runs.objects.values().filter(|run| args.select.matches(run)));
+            let stacks = stacks.objects.values().filter(|stack| args.select.matches_stack(stack));
+            screen.draw(&view, &shown, decisions_first(stacks), args.select.all_namespaces);
+        }
     }
+}
+
+/// The next keys. Pends forever without a keyboard.
+async fn pressed(keys: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+    match keys {
+        Some(keys) => keys.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Stacks by name, those that wait for a decision first.
+fn decisions_first<'a>(stacks: impl Iterator<Item = &'a Stack>) -> Vec<Stack> {
+    let mut stacks: Vec<Stack> = stacks.cloned().collect();
+    stacks.sort_by_key(|stack| stack.phase() != StackPhase::Review.as_str());
+    stacks
 }
 
 trait Phased {
@@ -101,7 +138,7 @@ impl Phased for Stack {
 /// The current objects of a kind.
 struct Watched<K: 'static> {
     events: BoxStream<'static, watcher::Result<Event<K>>>,
-    objects: BTreeMap<(String, String), K>,
+    objects: BTreeMap<(Option<String>, String), K>,
     /// Whether the initial list is complete.
     listed: bool,
 }
@@ -117,7 +154,7 @@ where
 
     /// Applies the next watch event. Returns the object if its phase has changed.
     async fn next(&mut self) -> Option<K> {
-        let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+        let key = |object: &K| (object.namespace(), object.name_any());
         match self.events.next().await? {
             Ok(Event::Init) => self.objects.clear(),
             Ok(Event::InitApply(object)) => drop(self.objects.insert(key(&object), object)),
@@ -147,88 +184,4 @@ fn run_line(run: &Run) -> [String; 5] {
 fn stack_line(stack: &Stack) -> [String; 5] {
     let last = stack.status.as_ref().and_then(|status| status.last_run.clone()).unwrap_or_default();
     ["stack".into(), stack.name_any(), stack.name_any(), last, stack.phase().into()]
-}
-
-/// The terminal. Its previous content is restored on drop, followed by the last tables.
-struct Screen {
-    live: bool,
-    last: String,
-}
-
-impl Screen {
-    fn new(live: bool) -> Self {
-        if live {
-            // Switches to the alternate screen and hides the cursor.
-            let _ = write!(io::stdout(), "\x1b[?1049h\x1b[?25l");
-        }
-        Screen { live, last: String::new() }
-    }
-
-    fn draw(&mut self, runs: &Watched<Run>, stacks: &Watched<Stack>, select: &Select) {
-        if !self.live {
-            return;
-        }
-        let (columns, rows) = crate::run::screen_size();
-        let mut runs: Vec<Run> = runs.objects.values().filter(|run| select.matches(run)).cloned().collect();
-        list::sort(&mut runs);
-        let mut stacks: Vec<Stack> =
-            stacks.objects.values().filter(|stack| select.matches_stack(stack)).cloned().collect();
-        let (few, newest) = share(usize::from(rows), stacks.len(), runs.len());
-        stacks.truncate(few);
-        let (now, columns) = (Timestamp::now(), usize::from(columns));
-        let mut text = String::new();
-        if !stacks.is_empty() {
-            text += &stack::list::table(&stacks, select.all_namespaces, false, now).at_most(columns).to_string();
-            text.push('\n');
-        }
-        let newest = &runs[runs.len() - newest..];
-        text += &list::table(newest, select.all_namespaces, false, now).at_most(columns).to_string();
-        if runs.is_empty() {
-            text += "No runs yet; press Ctrl-C to exit.\n";
-        }
-        let mut out = io::stdout().lock();
-        let _ = write!(out, "\x1b[H");
-        for line in text.lines() {
-            let _ = write!(out, "{line}\x1b[K\r\n");
-        }
-        let _ = write!(out, "\x1b[J");
-        let _ = out.flush();
-        self.last = text;
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        if self.live {
-            let _ = write!(io::stdout(), "\x1b[?25h\x1b[?1049l{}", self.last);
-            let _ = io::stdout().flush();
-        }
-    }
-}
-
-/// How many stacks and runs fit on the screen: half of it each, or the space the other leaves.
-fn share(rows: usize, stacks: usize, runs: usize) -> (usize, usize) {
-    // The headings, the line between the tables and the cursor line take space too.
-    let room = rows.saturating_sub(if stacks == 0 { 2 } else { 4 }).max(2);
-    let shown = stacks.min((room / 2).max(room.saturating_sub(runs)));
-    (shown, runs.min(room - shown))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::share;
-
-    #[test]
-    fn tables_share_the_screen() {
-        for (rows, stacks, runs, expect) in [
-            (24, 0, 5, (0, 5)),
-            (24, 0, 50, (0, 22)),
-            (24, 3, 50, (3, 17)),
-            (24, 50, 50, (10, 10)),
-            (24, 50, 2, (18, 2)),
-            (1, 9, 9, (1, 1)),
-        ] {
-            assert_eq!(share(rows, stacks, runs), expect, "{rows} {stacks} {runs}");
-        }
-    }
 }

@@ -1,0 +1,143 @@
+//! Refuses probable typos in the flags of a run command, before a Run is made. Pure.
+//!
+//! A flag that resembles no known one is passed on to terraform, whose newer versions may have it. A flag of another
+//! terraform command is passed on too: terraform's own message is better.
+
+use std::ffi::OsString;
+
+use clap::Command;
+use clap::error::{Error, ErrorKind};
+use strsim::osa_distance;
+
+use crate::arguments::{Named, find, is_run, takes_value};
+use crate::flags;
+
+/// The largest number of edits between a typo and the flag that was meant.
+const MAX_EDITS: usize = 2;
+
+/// A flag that is probably misspelt.
+#[derive(Debug, PartialEq, Eq)]
+struct Typo {
+    /// The flag as it was written, without a value.
+    written: String,
+    /// The nearest known flag.
+    meant: String,
+}
+
+/// The error for the first probable typo in the arguments.
+pub fn error(args: &[OsString], cli: &Command) -> Option<Error> {
+    let Typo { written, meant } = find_typo(args, &find(args, cli))?;
+    // Only a built command knows its usage.
+    let mut built = cli.clone();
+    built.build();
+    let named = find(args, &built);
+    let program = named.command.get_bin_name().unwrap_or("knoll");
+    let message = format!(
+        "unexpected argument `{written}`; did you mean `{meant}`?\n\n  \
+         tip: to pass `{written}` to terraform nevertheless, use `{program} -- {written}`"
+    );
+    Some(named.command.clone().error(ErrorKind::UnknownArgument, message))
+}
+
+fn find_typo(args: &[OsString], named: &Named<'_>) -> Option<Typo> {
+    // The arguments of a shell are not terraform's.
+    if !is_run(named.command) || flags::of(&named.words).next().is_none() {
+        return None;
+    }
+    let mut args = args.iter().skip(named.length).map(|arg| arg.to_string_lossy());
+    while let Some(arg) = args.next().filter(|arg| arg != "--") {
+        if let Some(has_value) = takes_value(named.command, &arg) {
+            if has_value {
+                args.next();
+            }
+            continue;
+        }
+        let written = arg.split('=').next().unwrap_or_default();
+        let Some(name) = written.strip_prefix("--").or_else(|| written.strip_prefix('-')) else { continue };
+        if flags::has_value(&named.words, name) && !arg.contains('=') {
+            args.next();
+        }
+        if let Some(meant) = meant(name, named) {
+            return Some(Typo { written: written.to_owned(), meant });
+        }
+    }
+    None
+}
+
+/// The flag of the command, terraform's or Knoll's own, that a misspelt name is nearest to.
+fn meant(name: &str, named: &Named<'_>) -> Option<String> {
+    if matches!(name, "h" | "help" | "version") || flags::exists(name) {
+        return None;
+    }
+    let own = named.command.get_arguments().filter_map(clap::Arg::get_long);
+    let own = own.map(|long| (osa_distance(name, long), format!("--{long}")));
+    let known = flags::of(&named.words).map(|flag| (osa_distance(name, flag.name), format!("-{}", flag.name)));
+    let (edits, meant) = known.chain(own).min_by_key(|(edits, _)| *edits)?;
+    // Every short word is near to another one.
+    let most = match name.chars().count() {
+        0..=2 => 0,
+        3..=4 => 1,
+        _ => MAX_EDITS,
+    };
+    (edits <= most).then_some(meant)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(words: &str, expect: Option<(&str, &str)>) {
+        let args: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+        let cli = crate::cli::Cli::command();
+        let found = find_typo(&args, &find(&args, &cli));
+        let expect = expect.map(|(written, meant)| Typo { written: written.into(), meant: meant.into() });
+        assert_eq!(found, expect, "{words}");
+    }
+
+    #[test]
+    fn probable_typos_are_refused_with_what_was_meant() {
+        for (words, written, meant) in [
+            ("knoll plan --detatch", "--detatch", "--detach"),
+            ("knoll plan -destory", "-destory", "-destroy"),
+            ("knoll plan -detach", "-detach", "--detach"),
+            ("knoll -n a apply -w net --auto-aprove", "--auto-aprove", "-auto-approve"),
+            ("knoll apply --aproval=manual", "--aproval", "--approval"),
+            ("knoll plan -no-colour", "-no-colour", "-no-color"),
+            ("knoll plan -tagret=a.b", "-tagret", "-target"),
+            ("knoll plan -vra x=1", "-vra", "-var"),
+            ("knoll plan -var x=1 --worksapce net", "--worksapce", "--workspace"),
+            ("knoll output -jsno", "-jsno", "-json"),
+            ("knoll state mv -dryrun a b", "-dryrun", "-dry-run"),
+            ("knoll state rm a.b -dry-rum", "-dry-rum", "-dry-run"),
+            ("knoll fmt -recursiv", "-recursiv", "-recursive"),
+            ("knoll providers lock -platfrom=linux_amd64", "-platfrom", "-platform"),
+        ] {
+            check(words, Some((written, meant)));
+        }
+    }
+
+    #[test]
+    fn everything_else_is_passed_on() {
+        for words in [
+            "knoll plan -destroy -refresh=false --target a.b -no-color",
+            "knoll plan -w net --detach -var x=1 -help",
+            // The flags of a newer terraform, and of another command.
+            "knoll plan -brand-new-flag -x",
+            "knoll plan -raw -auto-approve",
+            // After `--`, in values, and in a shell.
+            "knoll plan -- -destory",
+            "knoll plan -var -destory -target=-destory",
+            "knoll plan -w -destory",
+            "knoll sh -destory --detatch",
+            "knoll import a.b destory",
+            "knoll apply -",
+            "knoll runs --activ",
+            "knoll",
+        ] {
+            check(words, None);
+        }
+    }
+}
