@@ -30,6 +30,7 @@ use crate::{
     category = "knoll",
     doc = "Infrastructure that should exist: a module, its variables, and what to do when they change, drift or fail.",
     validation = crate::rules::name_fits_label(),
+    validation = crate::rules::name_is_of_no_state(),
     validation = Rule::new("!has(self.spec.dependsOn) || self.spec.dependsOn.all(other, other.name != self.metadata.name)")
         .message("spec.dependsOn: a Stack cannot depend on itself; name other Stacks"),
     validation = Rule::new("!has(self.spec.variablesFrom) || self.spec.variablesFrom.all(from, !has(from.stackRef) || from.stackRef.name != self.metadata.name)")
