@@ -526,6 +526,8 @@ mod tests {
         for name in names {
             assert!(OWN_SECRETS.iter().any(|prefix| name.starts_with(prefix)), "{name}");
         }
+        // No name of a Workspace ends like that: see `rules::name_is_of_no_state`.
+        assert_eq!(state_part_secret("w", 7, "0123456789", 0), "knoll-state-w-7-0123456789-0");
         for name in [input_secret("r"), upload_secret("r")] {
             assert!(!OWN_SECRETS.iter().any(|prefix| name.starts_with(prefix)), "{name}");
         }

@@ -109,7 +109,8 @@ pub struct AllowRules {
     pub sources: Option<AllowedSources>,
     /// The images that Workspaces, hooks and image volumes may name: a repository such as
     /// `registry.example.com/team/terraform`, with a tag or a digest if only that one is allowed, or every repository
-    /// below a path with `/*` at the end. The images of the operator's own settings are always allowed.
+    /// below a path with `/*` at the end. A tag does not allow a digest beside it, as the digest decides which image runs.
+    /// The images of the operator's own settings are always allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 512)))]
     #[x_kube(validation = Rule::new(format!("self.all(image, image.matches({}))", rules::literal(IMAGE_PATTERN)))

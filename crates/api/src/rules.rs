@@ -71,6 +71,13 @@ pub(crate) fn name_fits_label() -> Rule {
         .message("metadata.name: write at most 63 characters, as it becomes the value of a label")
 }
 
+/// The Secret of a Workspace's state is named after the Workspace, and a part of a state after its Workspace, serial, digest
+/// and number: with the name of such a part, a Workspace would take a piece of another one's state for its own.
+pub(crate) fn name_is_of_no_state() -> Rule {
+    Rule::new("!self.metadata.name.matches('-[0-9]+-[0-9a-f]{10}-[0-9]+$')")
+        .message("metadata.name: choose another name, as parts of states have names that end like this one")
+}
+
 /// A list that says nothing is more likely a mistake than a wish for everything.
 pub(crate) fn not_empty(message: &str) -> Rule {
     Rule::new("self.size() > 0").message(message)

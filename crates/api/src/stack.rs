@@ -30,6 +30,7 @@ use crate::{
     category = "knoll",
     doc = "Infrastructure that should exist: a module, its variables, and what to do when they change, drift or fail.",
     validation = crate::rules::name_fits_label(),
+    validation = crate::rules::name_is_of_no_state(),
     validation = Rule::new("!has(self.spec.dependsOn) || self.spec.dependsOn.all(other, other.name != self.metadata.name)")
         .message("spec.dependsOn: a Stack cannot depend on itself; name other Stacks"),
     validation = Rule::new("!has(self.spec.variablesFrom) || self.spec.variablesFrom.all(from, !has(from.stackRef) || from.stackRef.name != self.metadata.name)")
@@ -233,6 +234,9 @@ pub struct StackStatus {
     /// The revision that is to be applied, if that is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_revision: Option<String>,
+    /// The newest revision, and who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested: Option<RevisionRequest>,
     /// The digest of the applied bundle, which is kept so that a destroy always works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,
@@ -310,6 +314,20 @@ impl StackStatus {
             None => (None, None, None),
         };
     }
+}
+
+/// A revision, and who asked for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RevisionRequest {
+    /// The generation of the spec with which the revision was first seen.
+    pub generation: i64,
+    /// The revision.
+    pub revision: String,
+    /// The user whose change of the spec made the revision. Absent when nobody knows: something that the spec refers to
+    /// has changed, or several users have changed the Stack since it was last applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// A Run that a Stack has started.

@@ -26,6 +26,7 @@ use crate::{
     category = "knoll",
     doc = "The state of one configuration, the queue of its runs, and their settings.",
     validation = crate::rules::name_fits_label(),
+    validation = crate::rules::name_is_of_no_state(),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Active", type_ = "string", json_path = ".status.active"),
     printcolumn(name = "Serial", type_ = "integer", json_path = ".status.state.serial"),

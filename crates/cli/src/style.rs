@@ -4,6 +4,8 @@ use std::io::{IsTerminal, Write};
 
 use owo_colors::{OwoColorize, Style};
 
+use crate::output::visible;
+
 /// Colours are used on a terminal, unless `NO_COLOR` is set.
 fn coloured(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
@@ -18,38 +20,38 @@ pub fn say(word: &str, rest: &str) {
     let colour = coloured(&std::io::stdout());
     let word = paint(word, Style::new().green().bold(), colour);
     // A closed pipe is not an error here.
-    let _ = writeln!(std::io::stdout(), "{word} {rest}");
+    let _ = writeln!(std::io::stdout(), "{word} {}", visible(rest));
 }
 
 /// Prints a label and a value to standard output.
 pub fn field(label: &str, value: &str) {
     let colour = coloured(&std::io::stdout());
     let label = paint(&format!("{label:>12}"), Style::new().dimmed(), colour);
-    let _ = writeln!(std::io::stdout(), "{label}  {value}");
+    let _ = writeln!(std::io::stdout(), "{label}  {}", visible(value));
 }
 
 /// Prints a hint to standard output.
 pub fn hint(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+    let _ = writeln!(std::io::stdout(), "{}", visible(text));
 }
 
 /// Prints a note to standard error.
 pub fn note(text: &str) {
     let colour = coloured(&std::io::stderr());
-    let _ = writeln!(std::io::stderr(), "{} {text}", paint("note:", Style::new().yellow().bold(), colour));
+    let _ = writeln!(std::io::stderr(), "{} {}", paint("note:", Style::new().yellow().bold(), colour), visible(text));
 }
 
 /// Prints an error and its causes to standard error.
 pub fn error(error: &anyhow::Error) {
     let colour = coloured(&std::io::stderr());
     let mut out = std::io::stderr();
-    let _ = writeln!(out, "{} {error}", paint("error:", Style::new().red().bold(), colour));
+    let _ = writeln!(out, "{} {}", paint("error:", Style::new().red().bold(), colour), visible(&error.to_string()));
     let mut last = error.to_string();
     for cause in error.chain().skip(1) {
         let text = cause.to_string();
         // Many errors repeat their cause in their own message.
         if !last.contains(&text) {
-            let _ = writeln!(out, "  {} {text}", paint("caused by:", Style::new().dimmed(), colour));
+            let _ = writeln!(out, "  {} {}", paint("caused by:", Style::new().dimmed(), colour), visible(&text));
         }
         last = text;
     }
@@ -65,7 +67,7 @@ pub fn stderr_is_coloured() -> bool {
 
 /// Prints a hint to standard error, so that standard output holds only the command's result.
 pub fn hint_aside(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", visible(text));
 }
 
 /// Whether standard input and standard error are terminals.
@@ -79,7 +81,7 @@ pub fn confirm(question: &str) -> std::io::Result<bool> {
         return Ok(false);
     }
     let colour = coloured(&std::io::stderr());
-    write!(std::io::stderr(), "{} [y/N] ", paint(question, Style::new().bold(), colour))?;
+    write!(std::io::stderr(), "{} [y/N] ", paint(&visible(question), Style::new().bold(), colour))?;
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
@@ -89,5 +91,5 @@ pub fn confirm(question: &str) -> std::io::Result<bool> {
 /// Prints a dimmed line to standard error.
 pub fn quiet(text: &str) {
     let colour = coloured(&std::io::stderr());
-    let _ = writeln!(std::io::stderr(), "{}", paint(text, Style::new().dimmed(), colour));
+    let _ = writeln!(std::io::stderr(), "{}", paint(&visible(text), Style::new().dimmed(), colour));
 }

@@ -237,6 +237,8 @@ async fn nobody_changes_a_stack_in_the_name_of_another() {
         namespace.api::<Run>().get(&status.last_run.unwrap()).await.unwrap().spec.requested_by
     };
     assert_eq!(requester(1).await.as_deref(), Some(uma.user.as_str()));
+    let applied = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.revision.is_some());
+    namespace.until::<Stack>("net", "was applied", applied).await;
 
     // Eve cannot leave her change under Uma's name.
     for manifest in [stack(&uma.user, 2), stack("", 2)] {

@@ -76,7 +76,7 @@ pub async fn of(
                 return Ok(Some(bytes));
             }
         },
-        (None, None) => match applied {
+        (None, None) => match applied.filter(|_| !is_approved_without_files(run)) {
             Some(digest) => digest.parse()?,
             // A command such as `state list` needs no files.
             None if run.spec.operation == Operation::Command => return Ok(None),
@@ -84,6 +84,14 @@ pub async fn of(
         },
     };
     Ok(Some(bundles.fetch(run.namespace(), &digest).await?))
+}
+
+/// Whether a person has approved the run before it started, when there were no files for it. What was applied in its
+/// Workspace since is not what they approved.
+fn is_approved_without_files(run: &Run) -> bool {
+    let status = run.status.as_ref();
+    let is_frozen = status.is_some_and(|status| status.job.is_some() && status.bundle.is_none());
+    is_frozen && matches!(run.spec.operation, Operation::Command | Operation::Plan)
 }
 
 /// `was_applied` says that the Workspace was applied with the same files, so that they are most likely stored.

@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knoll_api::Digest;
 use knoll_embedded::Cluster;
 use knoll_storage::Storage;
@@ -53,4 +53,22 @@ async fn a_small_secret_that_unpacks_to_gigabytes_is_refused() {
         let more = peak_memory() - before;
         assert!(more < 200 * 1024, "reading it took {more} KiB");
     }
+}
+
+/// One ConfigMap that names another half a million times kept the operator and the API server busy for minutes.
+#[tokio::test]
+async fn a_bundle_of_countless_parts_is_refused_before_they_are_read() {
+    let cluster = Cluster::memory().await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client(), "default");
+    let digest = Digest::of("a module");
+    let head = knoll_api::names::bundle_config_map(digest.as_str());
+    for (name, parts) in [("p", String::new()), (head.as_str(), "p\n".repeat(5000))] {
+        let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+        let data = [("bundle".to_owned(), bytes("")), ("parts".to_owned(), bytes(&parts))];
+        let mut map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        map.binary_data = Some(data.into());
+        maps.create(&PostParams::default(), &map).await.unwrap();
+    }
+    let error = Storage::new(cluster.client()).bundles().fetch("default", &digest).await.unwrap_err().to_string();
+    assert!(error.contains("more than 64 MiB"), "{error}");
 }

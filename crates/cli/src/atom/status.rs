@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use super::{get, wait};
 use crate::connect::Connection;
 use crate::output::table::Tone;
-use crate::output::{self, OutputArgs};
+use crate::output::{self, OutputArgs, visible};
 use crate::workspace::Session;
 
 /// The arguments of `knoll atom status`.
@@ -69,7 +69,7 @@ pub fn tree(atom: &Atom, room: usize) -> String {
     if left > 0 {
         let _ = writeln!(out, "  └─ and {left} more");
     }
-    out
+    visible(&out)
 }
 
 /// The message of the Atom's Ready condition.

@@ -13,7 +13,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher;
 
 use super::status;
-use crate::output;
+use crate::output::{self, visible};
 use crate::run::stop::{Request, Signals};
 use crate::style;
 use crate::workspace::Session;
@@ -139,7 +139,7 @@ impl Tree {
         let now = atom.status.clone().unwrap_or_default();
         if self.phase != Some(now.phase) {
             self.phase = Some(now.phase);
-            output::print(&format!("{}  {}\n", now.phase.as_str(), status::message(atom)))?;
+            output::print(&visible(&format!("{}  {}\n", now.phase.as_str(), status::message(atom))))?;
         }
         for object in now.objects.iter().filter(|_| is_of_target(atom)) {
             let state = match (object.ready, &object.message) {
@@ -149,7 +149,7 @@ impl Tree {
             };
             let line = format!("  {}: {state}\n", object.object);
             if !self.printed.contains(&line) {
-                output::print(&line)?;
+                output::print(&visible(&line))?;
                 self.printed.push(line);
             }
         }

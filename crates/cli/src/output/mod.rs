@@ -4,6 +4,7 @@ pub mod listing;
 pub mod plain;
 pub mod table;
 pub mod time;
+pub mod visible;
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -15,6 +16,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use table::Table;
+
+pub use visible::{visible, visible_line};
 
 /// The value of `--output`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

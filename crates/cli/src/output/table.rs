@@ -4,6 +4,7 @@ use std::fmt;
 
 use owo_colors::{OwoColorize, Style};
 
+use super::visible_line;
 use crate::style;
 
 /// The meaning of a cell, which decides its colour.
@@ -47,7 +48,7 @@ impl Cell {
         } else {
             text
         };
-        Cell { text, tone }
+        Cell { text: visible_line(&text), tone }
     }
 
     /// A plain cell, empty without a value.

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::connect::Connection;
 use crate::output::table::Table;
-use crate::output::{self, Format, OutputArgs};
+use crate::output::{self, Format, OutputArgs, visible};
 use crate::style;
 use crate::workspace::{Session, WorkspaceArg};
 
@@ -71,9 +71,8 @@ fn text(workspace: &Workspace, settings: &[PolicySetting]) -> String {
         table.row([setting.as_str().into(), value.as_str().into(), from.as_str().into()]);
     }
     let conditions = workspace.status.iter().flat_map(|status| &status.conditions);
-    let refused = conditions
-        .into_iter()
-        .find(|found| is_refusal(found))
-        .map(|found| format!("\nNo run can start in workspace `{}`: {}\n", workspace.name_any(), found.message));
+    let refused = conditions.into_iter().find(|found| is_refusal(found)).map(|found| {
+        format!("\nNo run can start in workspace `{}`: {}\n", workspace.name_any(), visible(&found.message))
+    });
     format!("{table}{}", refused.unwrap_or_default())
 }

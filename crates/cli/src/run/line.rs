@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::output::visible_line;
 use crate::style;
 
 /// Shorter waits are not worth a line in a log.
@@ -34,7 +35,7 @@ impl Line {
             self.since = Some(Instant::now());
         }
         if self.live {
-            self.bar.get_or_insert_with(bar).set_message(text.to_owned());
+            self.bar.get_or_insert_with(bar).set_message(visible_line(text));
         } else if self.since.is_some_and(|since| since.elapsed() > WORTH_SAYING) {
             self.since = None;
             style::note(text);

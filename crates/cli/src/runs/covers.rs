@@ -2,6 +2,8 @@
 
 use knoll_api::run::{FrozenJobSummary, RunStatus};
 
+use crate::output::visible_line;
+
 /// Labels and values, in the order in which they are shown. Empty for a run that has no frozen job.
 pub fn fields(status: &RunStatus) -> Vec<(&'static str, String)> {
     let Some(job) = &status.job else { return Vec::new() };
@@ -20,7 +22,8 @@ pub fn fields(status: &RunStatus) -> Vec<(&'static str, String)> {
 /// The same as text, for a terminal.
 pub fn text(status: &RunStatus) -> String {
     let shown = fields(status).into_iter().filter(|(_, value)| !value.is_empty());
-    let lines: String = shown.map(|(label, value)| format!("  {:<12}{value}\n", format!("{label}:"))).collect();
+    let line = |(label, value): (&str, String)| format!("  {:<12}{}\n", format!("{label}:"), visible_line(&value));
+    let lines: String = shown.map(line).collect();
     if lines.is_empty() { lines } else { format!("The decision covers:\n{lines}") }
 }
 

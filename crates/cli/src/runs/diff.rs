@@ -5,12 +5,14 @@ use std::fmt::Write;
 use knoll_api::run::{ChangeAction, PlanSummary};
 use owo_colors::{OwoColorize, Style};
 
+use crate::output::visible_line;
+
 /// One line per resource, then the counts.
 pub fn changes(plan: &PlanSummary, colour: bool) -> String {
     let mut out = String::new();
     for change in &plan.resources {
         let (sign, style, what) = symbol(change.action);
-        let line = format!("{sign:>3} {}", change.address);
+        let line = format!("{sign:>3} {}", visible_line(&change.address));
         let line = if colour { line.style(style).to_string() } else { line };
         let _ = writeln!(out, "{line} ({what})");
     }

@@ -124,6 +124,11 @@ pub fn command(run: &Run) -> String {
     }
 }
 
+/// The terraform command of a run with its arguments.
+pub fn words(run: &Run) -> String {
+    format!("{} {}", command(run), run.spec.args.join(" ")).trim().to_owned()
+}
+
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }

@@ -11,6 +11,7 @@ use knoll_storage::{LogRange, PlanTextError};
 use kube::ResourceExt;
 use owo_colors::{OwoColorize, Style};
 
+use crate::output::visible;
 use crate::style;
 use crate::workspace::Session;
 
@@ -70,21 +71,7 @@ fn without_preamble(text: &str) -> &str {
 fn shown(text: &str, colour: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
-        let mut visible = String::with_capacity(line.len());
-        for c in line.chars() {
-            match c {
-                '\r' => {}
-                '\t' => visible.push(c),
-                // Marks of text direction reorder what a terminal shows.
-                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' => {
-                    let _ = write!(visible, "{}", c.escape_unicode());
-                }
-                c if c.is_control() => {
-                    let _ = write!(visible, "{}", c.escape_unicode());
-                }
-                c => visible.push(c),
-            }
-        }
+        let visible = visible(&line.replace('\r', ""));
         let style = match visible.trim_start() {
             rest if rest.starts_with("-/+") || rest.starts_with("+/-") || rest.starts_with("- ") => Style::new().red(),
             rest if rest.starts_with("+ ") => Style::new().green(),

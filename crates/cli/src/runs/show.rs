@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use super::{covers, diff, list, phase, plan_text};
 use crate::connect::Connection;
 use crate::output::table::{Cell, Table};
-use crate::output::{self, OutputArgs, time};
+use crate::output::{self, OutputArgs, time, visible, visible_line};
 use crate::style;
 use crate::workspace::Session;
 
@@ -75,7 +75,7 @@ pub fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -
     let mut out = String::new();
     let mut field = |label: &str, value: &str| {
         if !value.is_empty() {
-            let _ = writeln!(out, "{:<12}{value}", format!("{label}:"));
+            let _ = writeln!(out, "{:<12}{}", format!("{label}:"), visible(value));
         }
     };
     field("Run", &run.name_any());
@@ -83,7 +83,7 @@ pub fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -
         field("Namespace", &namespace);
     }
     field("Workspace", &run.spec.workspace);
-    field("Command", format!("{} {}", list::command(run), run.spec.args.join(" ")).trim());
+    field("Command", visible_line(&list::words(run)).as_str());
     field("Requester", knoll_core::run::requested_by(run).unwrap_or_default());
     let input = run.spec.input.as_ref().map(|_| format!("in the Secret `{}`", names::input_secret(&run.name_any())));
     field("Input", &input.unwrap_or_default());

@@ -12,7 +12,7 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use crate::connect::{Connection, Explain};
-use crate::output::{self, Format, OutputArgs};
+use crate::output::{self, Format, OutputArgs, visible};
 use crate::style;
 use crate::workspace::Session;
 
@@ -34,7 +34,7 @@ pub async fn run(args: StackGraphArgs, outer: &Connection) -> Result<ExitCode> {
         Format::Table | Format::Wide if list.is_empty() => {
             style::hint_aside(&format!("No stacks found in namespace `{}`.", session.namespace));
         }
-        Format::Table | Format::Wide => output::print(&draw(&list))?,
+        Format::Table | Format::Wide => output::print(&visible(&draw(&list)))?,
         Format::Name => list.iter().try_for_each(output::name)?,
         format => output::value(&edges(&list), format)?,
     }

@@ -13,7 +13,7 @@ use kube::ResourceExt;
 
 use super::{get, short};
 use crate::connect::Connection;
-use crate::output::{self, OutputArgs, time};
+use crate::output::{self, OutputArgs, time, visible};
 use crate::workspace::Session;
 
 /// The arguments of `knoll stack show`.
@@ -31,7 +31,7 @@ pub struct StackShowArgs {
 pub async fn run(args: StackShowArgs, outer: &Connection) -> Result<ExitCode> {
     let session = Session::find(&args.connection.or(outer)).await?;
     let stack = get(&session, &args.name).await?;
-    output::one(&stack, args.output.output, |_| text(&stack, Timestamp::now()))
+    output::one(&stack, args.output.output, |_| visible(&text(&stack, Timestamp::now())))
 }
 
 fn text(stack: &Stack, now: Timestamp) -> String {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::pull;
 use crate::connect::Connection;
-use crate::output::{self, Format, OutputArgs};
+use crate::output::{self, Format, OutputArgs, visible_line};
 use crate::style;
 use crate::workspace::{Session, WorkspaceArg};
 
@@ -79,10 +79,10 @@ fn text(changes: &[Change], colour: bool) -> String {
             (_, None) => '-',
             _ => '~',
         };
-        let _ = writeln!(out, "{sign} {name}");
+        let _ = writeln!(out, "{sign} {}", visible_line(name));
         let (old, new) = (lines(old.as_ref()), lines(new.as_ref()));
         for change in similar::TextDiff::from_lines(&old, &new).iter_all_changes() {
-            let line = change.value().trim_end_matches('\n');
+            let line = visible_line(change.value().trim_end_matches('\n'));
             let _ = match (change.tag(), colour) {
                 (similar::ChangeTag::Equal, _) => continue,
                 (similar::ChangeTag::Delete, true) => writeln!(out, "    {}", format!("- {line}").red()),

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 
 use super::{Session, WorkspaceArg};
 use crate::connect::Connection;
-use crate::output::{self, OutputArgs, time};
+use crate::output::{self, OutputArgs, time, visible};
 
 /// The arguments of `knoll workspace show`.
 #[derive(clap::Args)]
@@ -34,7 +34,7 @@ pub async fn run(args: WorkspaceShowArgs, outer: &Connection) -> Result<ExitCode
         None => session.workspace_name(&args.workspace)?,
     };
     let workspace = session.workspace(&name).await?;
-    output::one(&workspace, args.output.output, |_| text(&workspace, Timestamp::now()))
+    output::one(&workspace, args.output.output, |_| visible(&text(&workspace, Timestamp::now())))
 }
 
 fn text(workspace: &Workspace, now: Timestamp) -> String {

@@ -52,7 +52,9 @@ impl ImagePattern {
             return image.segments.len() > segments.len() && image.segments.starts_with(segments);
         }
         let same = |wanted: &Option<String>, given: &Option<String>| wanted.is_none() || wanted == given;
-        image.segments == *segments && same(tag, &image.tag) && same(digest, &image.digest)
+        // A runtime ignores the tag of a reference that has a digest, so such a reference may be any image of the repository.
+        let means_its_tag = tag.is_none() || digest.is_some() || image.digest.is_none();
+        image.segments == *segments && same(tag, &image.tag) && same(digest, &image.digest) && means_its_tag
     }
 }
 
@@ -178,6 +180,15 @@ mod tests {
         check(&format!("r.io/x@{digest}"), &format!("r.io/x:1@{digest}"), true);
         check(&format!("r.io/x@{digest}"), &format!("r.io/x@{other}"), false);
         check(&format!("r.io/x@{digest}"), "r.io/x", false);
+        check(&format!("r.io/x:1@{digest}"), &format!("r.io/x:1@{digest}"), true);
+        check("r.io/x", &format!("r.io/x:1@{other}"), true);
+    }
+
+    /// `r.io/x:1@sha256:...` has the tag that the pattern names, and runs whatever the digest is.
+    #[test]
+    fn a_digest_got_around_the_tag_of_a_pattern() {
+        check("r.io/x:1", &format!("r.io/x:1@sha256:{}", "a".repeat(64)), false);
+        check("r.io/x:1", &format!("r.io/x@sha256:{}", "a".repeat(64)), false);
     }
 
     #[test]

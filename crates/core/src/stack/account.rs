@@ -12,7 +12,7 @@ use knoll_api::{
 use kube::ResourceExt;
 
 use super::{
-    Inputs, OwnRun, StackFacts, conditions as stack_conditions, deletion, drift, is_deleted, ordered, phase,
+    Inputs, OwnRun, StackFacts, conditions as stack_conditions, deletion, drift, is_deleted, ordered, phase, requester,
     rollback_with_atom, state, unfinished,
 };
 use crate::{
@@ -34,6 +34,10 @@ pub(super) fn all(facts: &StackFacts<'_>, now: Timestamp) -> StackStatus {
     }
     ended_runs(facts, &mut status, now);
     stack_conditions::fetched(&mut status, facts.stack, facts.remote, now);
+    // Also a change that a Policy refuses has an author, and may be a part of the next one.
+    if let (false, Inputs::Resolved { snapshot, .. }) = (is_deleted(facts.stack), facts.inputs) {
+        requester::account(facts.stack, &mut status, snapshot);
+    }
     if !is_deleted(facts.stack) && state::blocked(facts).is_none() {
         if unfinished(facts).is_none() {
             rollback_with_atom::account(facts, &mut status, now);

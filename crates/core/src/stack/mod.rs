@@ -35,6 +35,7 @@ mod deletion;
 mod drift;
 mod graph;
 mod inputs;
+mod requester;
 mod retention;
 mod revision;
 mod rollback_with_atom;

@@ -153,8 +153,8 @@ pub fn workspace(stack: &Stack) -> Workspace {
 
 /// The Run of a Stack with this number. Its name follows from number and purpose, so it is not created twice.
 ///
-/// Without a snapshot it uses the files that its Workspace applied last.
-pub(super) fn run(stack: &Stack, number: u32, purpose: Purpose, snapshot: Option<&Snapshot>) -> Run {
+/// Without a snapshot it uses the files that its Workspace applied last. `by` is the user who asked for the snapshot.
+pub(super) fn run(stack: &Stack, number: u32, purpose: Purpose, snapshot: Option<&Snapshot>, by: Option<&str>) -> Run {
     let name = stack.name_any();
     let suffix = match (purpose, snapshot) {
         (Purpose::Apply, Some(snapshot)) => short(&snapshot.revision),
@@ -173,8 +173,8 @@ pub(super) fn run(stack: &Stack, number: u32, purpose: Purpose, snapshot: Option
         approval: approval(stack, purpose),
         hooks: stack.spec.hooks.clone(),
         retry: stack.spec.retry.clone(),
-        // The annotation says who changed the spec. Nothing says who deleted the Stack.
-        requested_by: requested_by(stack).filter(|_| purpose != Purpose::Destroy).map(str::to_owned),
+        // Nothing says who deleted the Stack.
+        requested_by: by.filter(|_| purpose != Purpose::Destroy).map(str::to_owned),
         ttl_after_finished: (purpose == Purpose::Drift).then(|| DRIFT_RUN_KEPT.into()),
         ..RunSpec::default()
     };

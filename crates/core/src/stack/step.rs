@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use super::{
     Intent, Launch, Plan, StackAction, StackFacts, StackState, Waits,
     conditions::{self, Kstatus, short},
-    deletion, drift, is_deleted, is_owned, outputs_digest, phase, retention, runs, state, workspace,
+    deletion, drift, is_deleted, is_owned, outputs_digest, phase, requester, retention, runs, state, workspace,
 };
 use crate::{
     run::{is_superseded, start_problem},
@@ -203,7 +203,8 @@ fn launch(facts: &StackFacts<'_>, plan: Plan, purpose: Purpose, snapshot: Option
         return plan;
     }
     let number = plan.status.runs.saturating_add(1);
-    let run = runs::run(facts.stack, number, purpose, snapshot.as_ref());
+    let by = requester::of(&plan.status, snapshot.as_ref());
+    let run = runs::run(facts.stack, number, purpose, snapshot.as_ref(), by);
     let is_it =
         |intent: &&LaunchIntent| (&intent.name, intent.number, intent.purpose) == (&run.name_any(), number, purpose);
     let Some(intent) = plan.status.launching.as_ref().filter(is_it).cloned() else {

@@ -157,7 +157,8 @@ fn images(kind: Kind) -> Vec<Variable> {
     let patterns = "params.spec.?allow.?images.orValue([])\
         .map(image, image.endsWith('/*') ? image.substring(0, image.size() - 1) : image)";
     let matches = "pattern[0].endsWith('/') ? image[0].startsWith(pattern[0]) : image[0] == pattern[0] \
-        && (pattern[1] == '' || pattern[1] == image[1]) && (pattern[2] == '' || pattern[2] == image[2])";
+        && (pattern[1] == '' || pattern[1] == image[1]) \
+        && (pattern[2] == '' ? pattern[1] == '' || image[2] == '' : pattern[2] == image[2])";
     vec![
         variable("images", &in_full(&named)),
         variable("patterns", &in_full(patterns)),

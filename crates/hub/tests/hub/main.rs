@@ -706,3 +706,31 @@ async fn the_job_of_an_apply_is_the_frozen_one_whatever_has_become_of_the_worksp
     let job: Job = serde_json::from_slice(&runner.await.get(path::JOB).await.1).unwrap();
     assert_eq!(job.variables[0].value, json!("1"));
 }
+
+/// A command without files was approved; then somebody applied others in its Workspace, and it ran among them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_was_approved_without_files_ran_among_those_that_came_later() {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec::default()).await;
+    let bundle = knoll_bundle::pack_texts(&[("deploy.sh".to_owned(), "evil".to_owned())].into()).unwrap();
+    world.storage().bundles().store("default", &bundle).await.unwrap();
+    let applied = json!({"status": {"bundle": bundle.digest}});
+    world.api::<Workspace>().patch_status("w", &PatchParams::default(), &Patch::Merge(&applied)).await.unwrap();
+    // The hub's copies follow in a moment.
+    let until = async |runner: &world::Runner, expect: u16, what: &str| {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        while runner.get(path::BUNDLE).await.0 != expect {
+            assert!(tokio::time::Instant::now() < deadline, "{what}");
+        }
+    };
+    let shell = RunSpec { operation: Operation::Command, command: Some("sh".into()), source: None, ..apply() };
+    let open = world.runner("open", shell.clone()).await;
+    until(&open, 200, "a command that nobody reviews takes what was applied last").await;
+
+    let reviewed = world.runner("reviewed", shell).await;
+    let workspace = world.api().get("w").await.unwrap();
+    let jobs = world.storage().frozen_jobs();
+    let (_, job) = jobs.freeze(&world.run("reviewed").await, &workspace, PodTemplate::default()).await.unwrap();
+    world.set_status("reviewed", json!({"status": {"job": job}})).await;
+    until(&reviewed, 204, "it has files that nobody has approved").await;
+}

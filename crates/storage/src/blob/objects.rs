@@ -21,6 +21,10 @@ use crate::error::Error;
 /// How many parts are on the way at the same time.
 const AT_ONCE: usize = 4;
 
+/// The most parts that are read of one content: far more than the largest has. Each costs a request, however small it is,
+/// and a head is written by users.
+const MOST_PARTS: usize = 1024;
+
 /// A kind of object that holds bytes.
 pub(crate) trait Carrier:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -128,6 +132,9 @@ pub(crate) async fn read_parts<K: Carrier>(
     names: &[String],
     key: &str,
 ) -> Result<Vec<u8>, Error> {
+    if names.len() > MOST_PARTS {
+        return Err(BlobError::TooLarge(LARGEST).into());
+    }
     let mut stored = first;
     let mut parts = stream::iter(names.to_vec())
         .map(|name| {

@@ -174,6 +174,7 @@ where
 }
 
 fn line(cells: &[String]) -> Result<()> {
+    let cells: Vec<String> = cells.iter().map(|cell| output::visible_line(cell)).collect();
     output::print(&format!("{}\n", cells.join("\t")))
 }
 

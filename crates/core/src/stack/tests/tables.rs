@@ -52,7 +52,7 @@ fn a_new_stack_is_held_gets_its_workspace_and_one_run() {
 
 /// A Run as a user can create it: a copy of one of the Stack's Runs, with other labels and annotations.
 fn forged(world: &World, name: &str, number: u32) -> Run {
-    let mut run = runs::run(&world.stack, number, Purpose::Apply, Some(&snapshot("b")));
+    let mut run = runs::run(&world.stack, number, Purpose::Apply, Some(&snapshot("b")), None);
     run.metadata.name = Some(name.to_owned());
     run.metadata.uid = Some(format!("forged-{name}"));
     run.annotations_mut().insert(annotation::NONCE.to_owned(), "guessed".to_owned());
