@@ -84,7 +84,7 @@ fn parse(args: Vec<OsString>) -> Cli {
 fn dispatch(command: Command, outer: &Connection) -> Result<ExitCode> {
     match command {
         Command::Up(args) => cluster::up::run(&args),
-        Command::Down(args) => cluster::down::run(&args),
+        Command::Down(args) => block_on(async move { cluster::down::run(&args).await }),
         Command::Status(args) => cluster::status::run(&args),
         Command::Operator(args) => operator::run(&args),
         Command::Runner(args) => Ok(args.run()),

@@ -33,7 +33,7 @@ enum Command {
     /// Show what an update would change; exits with 1 if there are changes
     Diff(diff::AtomDiffArgs),
     /// Show the phase and the objects of an atom
-    #[command(after_help = wait::CODES)]
+    #[command(visible_alias = "show", after_help = wait::CODES)]
     Status(status::AtomStatusArgs),
     /// Cancel the update in progress and roll it back, or end the rollback in progress
     #[command(after_help = wait::CODES)]

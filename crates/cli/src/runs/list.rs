@@ -13,7 +13,7 @@ use super::phase;
 use crate::connect::{Connection, Explain};
 use crate::output::table::{Cell, Table};
 use crate::output::{self, OutputArgs, time};
-use crate::workspace::{Session, WorkspaceArg};
+use crate::workspace::Session;
 
 /// The arguments of `knoll runs`.
 #[derive(clap::Args)]
@@ -29,8 +29,9 @@ pub struct RunListArgs {
 /// The flags that select runs.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Select {
-    #[command(flatten)]
-    workspace: WorkspaceArg,
+    /// List only the runs of this workspace
+    #[arg(long, short, env = "KNOLL_WORKSPACE", value_name = "WORKSPACE", add = crate::complete::workspaces(), value_parser = crate::workspace::plain_name::<knoll_api::Workspace>)]
+    workspace: Option<String>,
     /// List the runs of all namespaces
     #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES")]
     pub all_namespaces: bool,
@@ -46,13 +47,13 @@ impl Select {
 
     pub fn matches(&self, run: &Run) -> bool {
         let finished = run.status.as_ref().is_some_and(|status| status.phase.is_finished());
-        let workspace = self.workspace.workspace.as_ref().is_none_or(|name| *name == run.spec.workspace);
+        let workspace = self.workspace.as_ref().is_none_or(|name| *name == run.spec.workspace);
         workspace && !(self.active && finished)
     }
 
     /// Whether a Stack is selected. Its Workspace has the same name.
     pub fn matches_stack(&self, stack: &Stack) -> bool {
-        self.workspace.workspace.as_ref().is_none_or(|name| *name == stack.name_any())
+        self.workspace.as_ref().is_none_or(|name| *name == stack.name_any())
     }
 }
 
@@ -64,9 +65,16 @@ pub async fn run(args: RunListArgs, outer: &Connection) -> Result<ExitCode> {
     list.retain(|run| args.select.matches(run));
     sort(&mut list);
     let namespaces = args.select.all_namespaces;
-    let nothing = match namespaces {
-        true => "No runs found in any namespace.".to_owned(),
-        false => format!("No runs found in namespace `{}`. Start one with `knoll plan`.", session.namespace),
+    let nothing = match &args.select.workspace {
+        _ if namespaces => "No runs found in any namespace.".to_owned(),
+        Some(name) => {
+            if list.is_empty() {
+                // A misspelt name is an error here too.
+                session.workspace(name).await?;
+            }
+            format!("No runs found in workspace `{name}`. Start one with `knoll plan -w {name}`.")
+        }
+        None => format!("No runs found in namespace `{}`. Start one with `knoll plan`.", session.namespace),
     };
     output::list(&list, args.output.output, &nothing, |wide| table(&list, namespaces, wide, Timestamp::now()))
 }

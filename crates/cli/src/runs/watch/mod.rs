@@ -46,7 +46,7 @@ pub struct WatchArgs {
     select: Select,
 }
 
-/// Draws the tables until `q` or Ctrl-C. Without a terminal, prints a line per change.
+/// Draws the tables until `q` or Ctrl-C. Without a terminal, prints a line for each object, and then one per change.
 pub async fn run(args: WatchArgs, outer: &Connection) -> Result<ExitCode> {
     let session = Session::find(&args.connection.or(outer)).await?;
     let runs = args.select.api(&session);
@@ -139,6 +139,8 @@ impl Phased for Stack {
 struct Watched<K: 'static> {
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     objects: BTreeMap<(Option<String>, String), K>,
+    /// The objects before the list that is being read.
+    previous: BTreeMap<(Option<String>, String), K>,
     /// Whether the initial list is complete.
     listed: bool,
 }
@@ -149,16 +151,25 @@ where
 {
     fn start(api: Api<K>) -> Self {
         let events = watcher::watcher(api, watcher::Config::default()).default_backoff().boxed();
-        Watched { events, objects: BTreeMap::new(), listed: false }
+        Watched { events, objects: BTreeMap::new(), previous: BTreeMap::new(), listed: false }
     }
 
-    /// Applies the next watch event. Returns the object if its phase has changed.
+    /// Applies the next watch event. Returns the object if it is new, or its phase has changed.
     async fn next(&mut self) -> Option<K> {
         let key = |object: &K| (object.namespace(), object.name_any());
         match self.events.next().await? {
-            Ok(Event::Init) => self.objects.clear(),
-            Ok(Event::InitApply(object)) => drop(self.objects.insert(key(&object), object)),
-            Ok(Event::InitDone) => self.listed = true,
+            Ok(Event::Init) => self.previous = std::mem::take(&mut self.objects),
+            Ok(Event::InitApply(object)) => {
+                let (key, phase) = (key(&object), object.phase());
+                self.objects.insert(key.clone(), object);
+                if self.previous.remove(&key).is_none_or(|before| before.phase() != phase) {
+                    return self.objects.get(&key).cloned();
+                }
+            }
+            Ok(Event::InitDone) => {
+                self.previous.clear();
+                self.listed = true;
+            }
             Ok(Event::Delete(object)) => drop(self.objects.remove(&key(&object))),
             Ok(Event::Apply(object)) => {
                 let (key, phase) = (key(&object), object.phase());
