@@ -4,6 +4,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Result;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use knoll_api::names::GROUP;
 use kube::Api;
@@ -124,6 +125,12 @@ async fn cluster(connection: &Connection, findings: &mut Vec<Finding>) {
     findings.extend(server.knoll.as_deref().map(same_version));
     let Ok(session) = Session::find(connection).await else { return };
     findings.push(kinds(&session, server.kinds.is_some()).await);
+    // Many users may not read namespaces. Their permissions are the answer then.
+    if let Ok(None) = Api::<Namespace>::all(session.cluster.client.clone()).get_opt(&session.namespace).await {
+        let text = format!("`{0}` does not exist; `kubectl create namespace {0}` creates it", session.namespace);
+        findings.push(finding("namespace", State::Bad, text));
+        return;
+    }
     for (what, needs) in NEEDS {
         findings.push(access(&session, what, needs).await);
     }

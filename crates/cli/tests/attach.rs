@@ -171,4 +171,24 @@ mod embedded {
         assert_eq!(terminal.printed.matches("Executing:").count(), 1, "{}", terminal.printed);
         assert_eq!(terminal.printed.matches("Apply complete!").count(), 1, "{}", terminal.printed);
     }
+
+    #[test]
+    fn a_run_could_not_be_left_while_its_cluster_was_away() {
+        let home = Home::with_workspace();
+        let gate = Gate::in_module(&home);
+        let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 100);
+        terminal.prints("begun");
+        home.kill_cluster();
+        terminal.sees("connection lost");
+        terminal.types("\x03");
+        terminal.sees("press Ctrl-C once more to detach");
+        terminal.types("\x03");
+        assert_eq!(terminal.ends().code(), Some(130));
+        assert!(terminal.screen().contains("detached from run"), "{}", terminal.screen());
+        // Each line of a message begins at the left, although the terminal is raw.
+        assert!(terminal.screen().lines().any(|line| line.starts_with("press Ctrl-C")), "{}", terminal.screen());
+        home.restart();
+        gate.open(&home);
+        home.until_run("the run went on", |run| run["status"]["phase"] == "Succeeded");
+    }
 }

@@ -583,6 +583,7 @@ fn the_tables() {
     session.call("version");
     session.call("doctor");
     session.call("doctor -o yaml");
+    session.call("doctor -n nowhere");
     session.call("state history");
     session.call("state diff 98 99");
     session.call("stack graph");

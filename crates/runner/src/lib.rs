@@ -36,7 +36,7 @@ mod terminal;
 mod tool;
 mod watch;
 
-pub use backend::declared as declared_backend;
+pub use backend::{LOCAL as LOCAL_BACKEND, declared as declared_backend, kept_in_pod};
 pub use command::Args;
 pub use gate::hook;
 pub use install::install;

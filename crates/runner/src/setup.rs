@@ -37,6 +37,13 @@ pub enum SetupError {
          pull` and store it with `knoll state push FILE`; if nothing exists yet, remove the block"
     )]
     Backend { backend: String, workspace: String },
+    /// A state that Knoll does not store would be a file of the pod.
+    #[error(
+        "Workspace `{workspace}` has `state: external`, and the module declares {declared}: the state would be lost with \
+         the pod. Declare a backend that stores it elsewhere, or let Knoll store it with `state: managed` (`knoll workspace \
+         edit {workspace}`)"
+    )]
+    StateInPod { declared: &'static str, workspace: String },
     /// A file of the run's input would lie outside of the module's files.
     #[error("the variable file `{0}` is outside of the module's files; use a path inside of them")]
     Outside(String),
@@ -173,6 +180,12 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
         && let Some(backend) = backend::declared(&module)
     {
         return Err(SetupError::Backend { backend, workspace: job.workspace.clone() });
+    }
+    if !job.managed_state
+        && backend::writes(job)
+        && let Some(declared) = backend::kept_in_pod(&module)
+    {
+        return Err(SetupError::StateInPod { declared, workspace: job.workspace.clone() });
     }
     if job.managed_state {
         // The path is relative, so that a plan is valid in another pod with other directories.

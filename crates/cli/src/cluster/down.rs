@@ -62,10 +62,7 @@ async fn working(folder: &Folder) -> Vec<String> {
     let Ok(list) = Api::<Run>::all(cluster.client).list(&ListParams::default()).await else { return Vec::new() };
     let phase = |run: &Run| run.status.as_ref().map(|status| status.phase).unwrap_or_default();
     let works = |run: &&Run| matches!(phase(run), RunPhase::Starting | RunPhase::Running);
-    list.iter()
-        .filter(works)
-        .map(|run| format!("{}/{}", run.namespace().unwrap_or_default(), run.name_any()))
-        .collect()
+    list.iter().filter(works).map(|run| format!("{}/{}", run.namespace().unwrap_or_default(), run.name_any())).collect()
 }
 
 /// Says which runs go on without the cluster.

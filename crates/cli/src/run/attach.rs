@@ -30,6 +30,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long after the first live bytes the log is taken to contain no more of them.
 const SETTLED: Duration = Duration::from_millis(100);
+/// How long one try to connect may take. Keys are not read meanwhile.
+const CONNECT: Duration = Duration::from_secs(5);
 const CTRL_C: u8 = 3;
 
 /// The user's keyboard. It is read once and shared by all connections.
@@ -72,33 +74,17 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
                 false
             }
         };
-        let pod = stage.pod.clone();
-        let over = stage.watched.until(|seen| seen.is_past(&pod));
-        if tokio::time::timeout(PATIENCE, over).await.is_ok() {
-            break End::Over;
+        if let Some(end) = idle(stage, keyboard, PATIENCE).await {
+            break end;
         }
         if !told {
             told = true;
             say("connection lost; the run continues, reconnecting");
         }
-        let pressed = tokio::select! {
-            () = tokio::time::sleep(pause) => {
-                pause = (pause * 2).min(LONGEST_PAUSE);
-                false
-            }
-            Some(keys) = keyboard.keys.recv() => keys.contains(&CTRL_C),
-            request = stage.signals.next() => match request {
-                Request::Leave(signal) => break End::Left(signal),
-                Request::Stop => true,
-            },
-        };
-        if pressed {
-            let (text, leave) = stage.presses.another(stage.session, stage.run).await;
-            say(&text);
-            if leave {
-                break End::Left(2);
-            }
+        if let Some(end) = idle(stage, keyboard, pause).await {
+            break end;
         }
+        pause = (pause * 2).min(LONGEST_PAUSE);
     };
     if end == End::Over && !whole {
         // The pod ended before anyone could attach.
@@ -114,9 +100,33 @@ pub async fn show(stage: &mut Stage<'_>, keyboard: &mut Keyboard) -> Result<End>
     Ok(end)
 }
 
+/// Waits without a connection: for this long, for the end of the pod, or until the user leaves the run.
+async fn idle(stage: &mut Stage<'_>, keyboard: &mut Keyboard, time: Duration) -> Option<End> {
+    let pod = stage.pod.clone();
+    let mut over = pin!(tokio::time::sleep(time));
+    loop {
+        let presses = tokio::select! {
+            _ = stage.watched.until(|seen| seen.is_past(&pod)) => return Some(End::Over),
+            () = &mut over => return None,
+            Some(keys) = keyboard.keys.recv() => keys.iter().filter(|key| **key == CTRL_C).count(),
+            request = stage.signals.next() => match request {
+                Request::Leave(signal) => return Some(End::Left(signal)),
+                Request::Stop => 1,
+            },
+        };
+        for _ in 0..presses {
+            let (text, leave) = stage.presses.another(stage.session, stage.run).await;
+            say(&text);
+            if leave {
+                return Some(End::Left(2));
+            }
+        }
+    }
+}
+
 async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keyboard) -> Result<Disconnect> {
     // The runner may have started to print at any time, because another client attached or the attach timeout passed.
-    let before = printed(stage, pods).await?;
+    let before = tokio::time::timeout(CONNECT, printed(stage, pods)).await??;
     let params = AttachParams {
         container: Some(names::CONTAINER.to_owned()),
         stdin: true,
@@ -127,7 +137,7 @@ async fn connection(stage: &mut Stage<'_>, pods: &Api<Pod>, keyboard: &mut Keybo
         max_stdout_buf_size: Some(BUFFER),
         ..AttachParams::default()
     };
-    let mut attached = pods.attach(&stage.pod, &params).await?;
+    let mut attached = tokio::time::timeout(CONNECT, pods.attach(&stage.pod, &params)).await??;
     let (Some(mut output), Some(mut input), Some(mut sizes)) =
         (attached.stdout(), attached.stdin(), attached.terminal_size())
     else {
@@ -280,7 +290,7 @@ fn print(bytes: &[u8], printed: &mut usize) {
 
 /// Prints a message of Knoll's own to a terminal in raw mode.
 pub fn say(text: &str) {
-    let _ = write!(io::stderr(), "\r\nknoll: {text}\r\n");
+    let _ = write!(io::stderr(), "\r\nknoll: {}\r\n", text.replace('\n', "\r\n"));
 }
 
 #[cfg(test)]

@@ -33,14 +33,34 @@ pub async fn of_stack(session: &Session, workspace: &Workspace, spec: &RunSpec) 
 
 /// Fails if the state of the Workspace is empty, and the infrastructure of the directory may be in another state.
 pub fn of_other_state(folder: &Path, workspace: &Workspace, spec: &RunSpec) -> Result<()> {
+    let name = workspace.name_any();
+    let writes = matches!(spec.operation, Operation::Apply | Operation::Refresh);
+    if workspace.spec.state == StateKind::External
+        && writes
+        && let Some(declared) = knoll_runner::kept_in_pod(folder)
+    {
+        bail!(
+            "workspace `{name}` has an external state, and this module declares {declared}: the state would be lost with \
+             the pod of the run\n  \
+             declare a backend that stores the state elsewhere\n  \
+             or let Knoll store it: `knoll workspace edit {name}`, with `state: managed`"
+        );
+    }
     let status = workspace.status.clone().unwrap_or_default();
     let is_empty = workspace.spec.state == StateKind::Managed && status.state.is_none() && status.active.is_none();
     let plans = spec.operation != Operation::Command || spec.command.as_deref() == Some("import");
     if !is_empty || !plans {
         return Ok(());
     }
-    let name = workspace.name_any();
     if let Some(backend) = knoll_runner::declared_backend(folder) {
+        if backend == knoll_runner::LOCAL_BACKEND {
+            bail!(
+                "this module declares `{backend}`, and workspace `{name}` has no state yet: what is in that file would be \
+                 created a second time\n  \
+                 to move the state here: `terraform state pull > FILE`, then `knoll state push FILE`\n  \
+                 if nothing exists yet: remove the block; Knoll stores the state"
+            );
+        }
         bail!(
             "this module declares `{backend}`, and workspace `{name}` has no state yet: what that backend's state knows \
              would be created a second time\n  \

@@ -1,4 +1,7 @@
-//! Cancels a run: gracefully first, then by force. A third Ctrl-C leaves the run alone.
+//! Cancels a run: gracefully first, then by force. A third Ctrl-C detaches from the run, and so does the second where the
+//! cluster could not be reached at the first.
+
+use std::time::Duration;
 
 use anyhow::Result;
 use knoll_api::Run;
@@ -8,6 +11,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::connect::Explain;
 use crate::workspace::Session;
+
+/// How long Ctrl-C waits for the answer of the cluster.
+const CANCEL: Duration = Duration::from_secs(5);
 
 /// Requests the cancellation of a run in the name of this user.
 pub async fn cancel(session: &Session, run: &str, hard: bool) -> Result<()> {
@@ -67,8 +73,14 @@ impl Presses {
             2 => true,
             _ => return (format!("detached from run `{run}`; `knoll attach {run}` attaches to it again"), true),
         };
-        let message = match (cancel(session, run, hard).await, hard) {
-            (Err(error), _) => format!("{error:#}"),
+        let cancelled = tokio::time::timeout(CANCEL, cancel(session, run, hard)).await;
+        let cancelled = cancelled.unwrap_or_else(|_| Err(anyhow::anyhow!("cannot cancel run `{run}`: no answer")));
+        let message = match (cancelled, hard) {
+            (Err(error), _) => {
+                // A cluster that cannot be reached keeps nobody.
+                self.0 = self.0.max(2);
+                format!("{error:#}\npress Ctrl-C once more to detach")
+            }
             (Ok(()), false) => {
                 "cancelling: terraform finishes the operation in progress; press Ctrl-C again to kill it".to_owned()
             }

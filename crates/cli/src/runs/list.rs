@@ -66,6 +66,7 @@ pub async fn run(args: RunListArgs, outer: &Connection) -> Result<ExitCode> {
     sort(&mut list);
     let namespaces = args.select.all_namespaces;
     let nothing = match &args.select.workspace {
+        _ if args.select.active => "No active runs found.".to_owned(),
         _ if namespaces => "No runs found in any namespace.".to_owned(),
         Some(name) => {
             if list.is_empty() {

@@ -125,14 +125,19 @@ async fn the_text_of_a_reviewed_plan_shows_no_sensitive_value() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hook_that_prints_an_external_state_shows_no_sensitive_value() {
-    let main = "resource \"terraform_data\" \"a\" { input = sensitive(sha256(timestamp())) }\n\
-                output \"made\" {\n  value     = terraform_data.a.output\n  sensitive = true\n}\noutput \"open\" { value = \"harmless\" }\n";
+    let volume = tempfile::tempdir().unwrap();
+    let state = volume.path().join("terraform.tfstate").display().to_string();
+    let main = format!(
+        "terraform {{\n  backend \"local\" {{\n    path = \"{state}\"\n  }}\n}}\n\
+         resource \"terraform_data\" \"a\" {{ input = sensitive(sha256(timestamp())) }}\n\
+         output \"made\" {{\n  value     = terraform_data.a.output\n  sensitive = true\n}}\noutput \"open\" {{ value = \"harmless\" }}\n"
+    );
     let mut steps = WHOLE.to_vec();
     steps.insert(4, StepName::PostApply);
-    let script = "terraform output -raw made > ../made; terraform output -json; cat terraform.tfstate";
-    let hooks = vec![hook(StepName::PostApply, script)];
+    let script = format!("terraform output -raw made > ../made; terraform output -json; cat {state}");
+    let hooks = vec![hook(StepName::PostApply, &script)];
     let asked = Job { hooks, managed_state: false, ..job(Operation::Apply, &steps) };
-    let hub = Hub::start(asked, &[("main.tf", main)], None, None).await;
+    let hub = Hub::start(asked, &[("main.tf", &main)], None, None).await;
     assert_eq!(hub.run().await.code, 0, "{}", hub.log());
     let made = std::fs::read_to_string(hub.work_dir().join("made")).unwrap();
     let log = hub.log();

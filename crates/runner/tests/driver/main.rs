@@ -581,6 +581,19 @@ async fn a_declared_backend_was_replaced_by_an_empty_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_external_state_was_lost_with_its_pod() {
+    let local = format!("terraform {{\n  backend \"local\" {{\n  }}\n}}\n{THREE}");
+    for (module, declared) in [(THREE, "no backend"), (local.as_str(), "without an absolute `path`")] {
+        let asked = Job { managed_state: false, ..job(Operation::Apply, &WHOLE) };
+        let hub = Hub::start(asked, &[("main.tf", module)], None, None).await;
+        let exit = hub.run().await;
+        let says = exit.message.unwrap();
+        assert!(exit.code == 1 && says.contains(declared) && says.contains("lost with the pod"), "{says}");
+        assert!(!hub.log().contains("Creating..."), "{}", hub.log());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn terraform_workspace_is_the_one_of_the_job_and_its_state_is_handed_in() {
     let module = "resource \"terraform_data\" \"a\" { input = terraform.workspace }\noutput \"in\" { value = terraform_data.a.output }\n";
     let files = [("main.tf", module)];

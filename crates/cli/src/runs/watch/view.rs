@@ -64,13 +64,14 @@ impl View {
         runs.get(self.index(runs).filter(|_| self.is_open)?)
     }
 
-    /// Selects the next run in a direction, at first the one at that end of the table.
+    /// Selects the next run in a direction. The first selection is the first run that waits for a person, else the newest:
+    /// both are on the screen.
     fn step(&mut self, runs: &[Run], by: isize) {
         let last = runs.len().saturating_sub(1);
         let next = match self.index(runs) {
             Some(index) => index.saturating_add_signed(by).min(last),
-            None if by < 0 => last,
-            None => 0,
+            None if runs.first().is_some_and(waits) => 0,
+            None => last,
         };
         self.selected = runs.get(next).map(|run| (run.namespace(), run.name_any()));
     }
@@ -165,7 +166,7 @@ mod tests {
         let press =
             |view: &mut View, keys: &[u8]| super::super::key::parse(keys).into_iter().any(|key| view.press(key, &runs));
         for (keys, index, open, filter) in [
-            ("\x1b[B", Some(0), false, ""),
+            ("\x1b[B", Some(2), false, ""),
             ("jj\x1b[B", Some(2), false, ""),
             ("k", Some(1), false, ""),
             ("\r", Some(1), true, ""),
@@ -182,8 +183,9 @@ mod tests {
         assert!(press(&mut view, b"q") && press(&mut view, b"/\x03"));
         let mut view = View::default();
         assert!(!view.press(Key::Enter, &[]) && view.opened(&[]).is_none());
-        view.press(Key::Up, &runs);
-        assert_eq!(view.index(&runs), Some(2));
+        let waiting = [run("review", None, RunPhase::Review), run("new", None, RunPhase::Running)];
+        assert!(!view.press(Key::Enter, &waiting));
+        assert_eq!(view.opened(&waiting).map(ResourceExt::name_any).as_deref(), Some("review"));
     }
 
     #[test]
