@@ -426,6 +426,9 @@ pub mod pod {
 pub const OWN_SECRETS: [&str; 6] =
     ["knoll-state-", "knoll-plan-", "knoll-job-", "knoll-variables-", "knoll-journal-", "knoll-answer-"];
 
+/// The prefixes of the ConfigMaps that only the operator and the hub create. Clients create bundles.
+pub const OWN_CONFIG_MAPS: [&str; 2] = ["knoll-log-", "knoll-plan-text-"];
+
 /// The Secret that is the head of a Workspace's state.
 #[must_use]
 pub fn state_secret(workspace: &str) -> String {
@@ -528,6 +531,9 @@ mod tests {
         }
         // No name of a Workspace ends like that: see `rules::name_is_of_no_state`.
         assert_eq!(state_part_secret("w", 7, "0123456789", 0), "knoll-state-w-7-0123456789-0");
+        for name in [log_config_map("r", 0), plan_text_config_map("r", "sha256:d")] {
+            assert!(OWN_CONFIG_MAPS.iter().any(|prefix| name.starts_with(prefix)), "{name}");
+        }
         for name in [input_secret("r"), upload_secret("r")] {
             assert!(!OWN_SECRETS.iter().any(|prefix| name.starts_with(prefix)), "{name}");
         }

@@ -13,7 +13,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     Variable,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use knoll_api::names::{GROUP, OWN_SECRETS, annotation, finalizer, label};
+use knoll_api::names::{GROUP, OWN_CONFIG_MAPS, OWN_SECRETS, annotation, finalizer, label};
 use kube::Resource;
 
 use crate::{Manifest, operator::metadata};
@@ -42,17 +42,19 @@ pub fn for_cluster() -> Vec<Manifest> {
     tokens().manifests().into()
 }
 
-/// The policy on the Secrets of the operator, for a cluster whose API server has an authorizer for CEL: who may change the
-/// Secrets of a namespace may create these too, as a restore from a backup does.
+/// The policies on the Secrets and ConfigMaps of the operator, for a cluster whose API server has an authorizer for CEL: who
+/// may change those of a namespace may create these too, as a restore from a backup does.
 pub fn contents_on_cluster(operator: &str) -> Vec<Manifest> {
-    let may_change = "authorizer.group('').resource('secrets').namespace(request.namespace).check('update').allowed()";
-    contents(operator, may_change).manifests().into()
+    let may_change = |resource: &str| {
+        format!("authorizer.group('').resource('{resource}').namespace(request.namespace).check('update').allowed()")
+    };
+    contents(operator, may_change).iter().flat_map(Policy::manifests).collect()
 }
 
 /// As [`contents_on_cluster`], for the embedded cluster, whose administrators are one group.
 pub fn contents_on_embedded(operator: &str) -> Vec<Manifest> {
     let is_administrator = "(has(request.userInfo.groups) && 'system:masters' in request.userInfo.groups)";
-    contents(operator, is_administrator).manifests().into()
+    contents(operator, |_| is_administrator.to_owned()).iter().flat_map(Policy::manifests).collect()
 }
 
 /// The creator of an Approval is the user that it names, and is in the groups that it names.
@@ -211,33 +213,41 @@ fn tokens() -> Policy {
     }
 }
 
-/// Only the operator, and users who are `trusted`, create the Secrets in which the operator stores content.
+/// Only the operator, and users who are `trusted`, create the Secrets and the ConfigMaps in which the operator stores content.
 ///
-/// Their names are known beforehand. Without this policy, a user who may create Secrets, as `knoll-user` may, gives a new
-/// Workspace a state of their own, or takes the name of a Secret that the next state needs, which is lost then.
-fn contents(operator: &str, trusted: &str) -> Policy {
-    let prefixes: Vec<String> = OWN_SECRETS.iter().map(|prefix| format!("'{prefix}'")).collect();
-    let text = |field: &str| format!("(has(object.metadata.{field}) ? object.metadata.{field} : '')");
-    let stored = forbidden(
-        &format!(
-            "request.userInfo.username == '{operator}' || ![{}].exists(prefix, {}.startsWith(prefix) || {}.startsWith(prefix)) || {trusted}",
-            prefixes.join(", "),
-            text("name"),
-            text("generateName"),
-        ),
-        &format!("choose another name: only the operator creates Secrets with the names {}*", OWN_SECRETS.join("*, ")),
-        "",
-    );
-    Policy {
-        name: "knoll-contents",
-        group: "",
-        resource: "secrets",
-        operations: &["CREATE"],
-        conditions: Vec::new(),
-        variables: Vec::new(),
-        validations: vec![stored],
-        per_policy: false,
-    }
+/// Their names are known beforehand. Without these policies, a user who may create Secrets, as `knoll-user` may, gives a new
+/// Workspace a state of their own, or takes the name of a Secret that the next state needs, which is lost then. A user who
+/// may create ConfigMaps writes the log of a Run.
+fn contents(operator: &str, trusted: impl Fn(&str) -> String) -> [Policy; 2] {
+    let of = |name, resource, kind: &str, names: &[&str]| {
+        let prefixes: Vec<String> = names.iter().map(|prefix| format!("'{prefix}'")).collect();
+        let text = |field: &str| format!("(has(object.metadata.{field}) ? object.metadata.{field} : '')");
+        let stored = forbidden(
+            &format!(
+                "request.userInfo.username == '{operator}' || ![{}].exists(prefix, {}.startsWith(prefix) || {}.startsWith(prefix)) || {}",
+                prefixes.join(", "),
+                text("name"),
+                text("generateName"),
+                trusted(resource),
+            ),
+            &format!("choose another name: only the operator creates {kind} with the names {}*", names.join("*, ")),
+            "",
+        );
+        Policy {
+            name,
+            group: "",
+            resource,
+            operations: &["CREATE"],
+            conditions: Vec::new(),
+            variables: Vec::new(),
+            validations: vec![stored],
+            per_policy: false,
+        }
+    };
+    [
+        of("knoll-contents", "secrets", "Secrets", &OWN_SECRETS),
+        of("knoll-logs", "configmaps", "ConfigMaps", &OWN_CONFIG_MAPS),
+    ]
 }
 
 fn own_name(annotation: &str) -> String {

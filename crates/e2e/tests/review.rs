@@ -9,8 +9,8 @@ use knoll_api::stack::Stack;
 use knoll_api::workspace::Workspace;
 use knoll_e2e::manifests::{MODULE, approval, inline, run, workspace};
 use knoll_e2e::{Namespace, World};
-use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Resource, ResourceExt};
 
 /// A Run in review, and the digest of its plan.
 async fn waiting(namespace: &Namespace, name: &str) -> String {
@@ -113,10 +113,19 @@ async fn a_log_that_a_user_wrote_is_not_the_runs() {
     let mut labels = log.metadata.labels.clone().unwrap();
     labels.insert("knoll.dev/run".to_owned(), "change".to_owned());
     let annotations = Some([("knoll.dev/offset".to_owned(), "1000000".to_owned())].into());
-    let metadata = ObjectMeta { name: Some("mine".into()), labels: Some(labels), annotations, ..ObjectMeta::default() };
-    let forged = serde_json::to_string(&ConfigMap { metadata, ..log }).unwrap();
+    // Whoever reads the Run can name it as the owner.
+    let run: Run = namespace.api().get("change").await.unwrap();
+    let owner_references = Some(vec![run.owner_ref(&()).unwrap()]);
+    let metadata = ObjectMeta { labels: Some(labels), annotations, owner_references, ..ObjectMeta::default() };
     let uma = namespace.person("uma", &["knoll-user"]);
-    let _ = uma.kubectl_with(&forged, &["create", "-f", "-"]).ok();
+    let create = |name: &str| {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..metadata.clone() };
+        let forged = serde_json::to_string(&ConfigMap { metadata, ..log.clone() }).unwrap();
+        uma.kubectl_with(&forged, &["create", "-f", "-"])
+    };
+    let _ = create("mine").ok();
+    let said = create("knoll-log-change-7").refused();
+    assert!(said.contains("only the operator creates ConfigMaps"), "{said}");
     let log = namespace.knoll(&["logs", "change"]).ok();
     assert!(log.contains("terraform_data.a") && !log.contains("forged"), "{log}");
 }

@@ -88,10 +88,11 @@ impl Logs {
     /// # Errors
     /// When it cannot be read.
     pub async fn read(&self, run: &Run, range: LogRange) -> Result<Vec<u8>, LogError> {
-        let ObjectId { namespace, name, uid } = ObjectId::of(run)?;
-        let sealer = self.storage.sealer(ContentKind::Log, &namespace, &name);
-        let mut parts = self.api(&namespace).list(&ListParams::default().labels(&selector(&name))).await?.items;
-        parts.retain(|part| is_part_of(part, &uid));
+        let id = ObjectId::of(run)?;
+        let ObjectId { namespace, name, .. } = &id;
+        let sealer = self.storage.sealer(ContentKind::Log, namespace, name);
+        let mut parts = self.api(namespace).list(&ListParams::default().labels(&selector(name))).await?.items;
+        parts.retain(|part| is_part_of(part, &id));
         parts.sort_by_key(start);
         let mut log = Vec::new();
         for part in parts {
@@ -110,12 +111,13 @@ impl Logs {
         run: &Run,
         offset: u64,
     ) -> Result<impl Stream<Item = Result<Vec<u8>, LogError>> + use<>, LogError> {
-        let ObjectId { namespace, name, uid } = ObjectId::of(run)?;
-        let sealer = self.storage.sealer(ContentKind::Log, &namespace, &name);
-        let config = watcher::Config::default().labels(&selector(&name));
-        let changes = watcher(self.api(&namespace), config).default_backoff().applied_objects().map_err(LogError::from);
+        let id = ObjectId::of(run)?;
+        let ObjectId { namespace, name, .. } = &id;
+        let sealer = self.storage.sealer(ContentKind::Log, namespace, name);
+        let config = watcher::Config::default().labels(&selector(name));
+        let changes = watcher(self.api(namespace), config).default_backoff().applied_objects().map_err(LogError::from);
         let own = move |part: &Result<ConfigMap, LogError>| match part {
-            Ok(part) => is_part_of(part, &uid),
+            Ok(part) => is_part_of(part, &id),
             Err(_) => true,
         };
         // The first list comes in any order, so parts that are early wait for those before them.

@@ -155,7 +155,7 @@ impl LogWriter {
 
     async fn find_end(&self) -> Result<LogEnd, Error> {
         let mut parts = self.api().list(&ListParams::default().labels(&selector(&self.run.name))).await?.items;
-        parts.retain(|part| is_part_of(part, &self.run.uid));
+        parts.retain(|part| is_part_of(part, &self.run));
         let Some(last) = parts.iter().max_by_key(|map| start(map)) else {
             return Ok(LogEnd::default());
         };
@@ -196,9 +196,11 @@ impl LogWriter {
     }
 }
 
-/// Whether a ConfigMap is a part of the log of the Run with this UID.
-pub(super) fn is_part_of(part: &ConfigMap, uid: &str) -> bool {
-    part.owner_references().iter().any(|owner| owner.uid == uid)
+/// Whether a ConfigMap is a part of the log of this Run. Any user can write the labels and the owner of one; only the
+/// operator creates one with the name of a log.
+pub(super) fn is_part_of(part: &ConfigMap, run: &ObjectId) -> bool {
+    let has_its_name = number(part).is_some_and(|number| part.name_any() == names::log_config_map(&run.name, number));
+    has_its_name && part.owner_references().iter().any(|owner| owner.uid == run.uid)
 }
 
 /// The number at the end of a part's name.
