@@ -58,7 +58,7 @@ pub struct AtomSpec {
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub inputs: Vec<AtomInput>,
-    /// Cancels the update to one version, and rolls it back. It means nothing to other versions.
+    /// Cancels the update to one version, and rolls it back. It has no effect on other versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<AtomCancel>,
     /// Takes over fields that other field managers own. Without it, such a field is an error.
@@ -210,7 +210,7 @@ pub struct AtomStatus {
     /// The version whose objects exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_version: Option<String>,
-    /// The last version that reached `Running`; a rollback restores it.
+    /// The last healthy version: the last one that reached `Running`. A rollback restores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_good_version: Option<String>,
     /// The version of the update that is under way, or that was tried last.
@@ -258,7 +258,7 @@ pub struct AtomRevision {
 pub struct AtomFailure {
     /// The phase in which the update ended: `Cancelled`, `Deadline` or `Error`.
     pub phase: AtomPhase,
-    /// Why the update was cancelled; absent in other phases than `Cancelled`.
+    /// Why the update was cancelled. Set in the phase `Cancelled` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancellation: Option<Cancellation>,
     /// Whether a user ended the rollback of the update.
@@ -298,9 +298,9 @@ pub enum AtomPhase {
     Deadline,
     /// The update was refused, or an object failed for good. Next: `Rollback`.
     Error,
-    /// The last good version is being restored. Next: `Reverted` or `Failure`.
+    /// The last healthy version is being restored. Next: `Reverted` or `Failure`.
     Rollback,
-    /// The last good version runs again. Next: `Pending`, for a new version.
+    /// The last healthy version runs again. Next: `Pending`, for a new version.
     Reverted,
     /// The rollback did not succeed in time, or was cancelled. Next: `Pending`, for a new version.
     Failure,
@@ -367,7 +367,7 @@ pub struct ObjectKey {
     pub api_version: String,
     /// Its kind.
     pub kind: String,
-    /// Its namespace; absent for a cluster-scoped object.
+    /// Its namespace. Unset for a cluster-scoped object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Its name.

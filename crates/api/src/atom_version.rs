@@ -19,7 +19,7 @@ use crate::{rules, variables::ValueFrom};
     category = "knoll",
     doc = "One version of the objects of an Atom.",
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
-    printcolumn(name = "Proven", type_ = "date", json_path = ".status.provenAt"),
+    printcolumn(name = "Healthy", type_ = "date", json_path = ".status.provenAt"),
     printcolumn(name = "Digest", type_ = "string", json_path = ".status.digest", priority = 1),
     printcolumn(
         name = "Message",
@@ -57,7 +57,7 @@ pub struct AtomVersionStatus {
     /// The digest of the template as it was when an Atom first used it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// When an Atom last reached `Running` with it.
+    /// When an Atom last reached `Running` with it, which makes it a healthy version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven_at: Option<MicroTime>,
     /// When an Atom last began to roll it back.

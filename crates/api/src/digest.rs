@@ -97,7 +97,7 @@ impl PartialEq<str> for Digest {
 
 impl fmt::Display for DigestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no digest; write sha256: and 64 hex digits in lower case", self.0)
+        write!(f, "`{}` is not a digest; write sha256: and 64 hex digits in lower case", self.0)
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Hook {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub env: Vec<EnvVar>,
-    /// The timeout of the hook. If absent, there is none.
+    /// The timeout of the hook. No limit if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
     /// What happens to the run if the hook fails.

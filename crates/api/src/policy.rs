@@ -26,10 +26,10 @@ use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySpec {
-    /// The namespaces that the Policy holds for, by their labels; all when absent.
+    /// The namespaces that the Policy holds for, by their labels. All if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
-    /// The Workspaces that the Policy holds for, by their labels; all of the namespaces when absent. The labels of a Stack
+    /// The Workspaces that the Policy holds for, by their labels. All of the namespaces if unset. The labels of a Stack
     /// count as labels of its Workspace. Whoever may write a Workspace or a Stack chooses its labels, so use
     /// `namespaceSelector` for demands that they must not leave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,7 +37,7 @@ pub struct PolicySpec {
     /// Who has to agree to a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewRules>,
-    /// What runs may use. A list that is absent allows everything, an empty one nothing.
+    /// What runs may use. A list that is unset allows everything, an empty one nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<AllowRules>,
 }
@@ -55,7 +55,7 @@ pub struct ReviewRules {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16))]
     pub approvers: Option<u32>,
-    /// An Approval counts only if its user is in one of these groups; in any group when empty.
+    /// An Approval counts only if its user is in one of these groups. In any group if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 253)))]
     pub groups: Vec<String>,
@@ -150,11 +150,11 @@ const IMAGE_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9][A-Za-z0-9
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AllowedSources {
-    /// The kinds of sources; every kind when absent.
+    /// The kinds of sources. Every kind if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 5))]
     pub kinds: Option<Vec<SourceType>>,
-    /// The hosts of git repositories and archives; every host when absent.
+    /// The hosts of git repositories and archives. Every host if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub hosts: Option<Vec<AllowedHost>>,

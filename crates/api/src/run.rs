@@ -49,7 +49,7 @@ use crate::{
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::immutable("a Run never changes: create another one, and cancel this one if it must not go on"))]
+#[x_kube(validation = rules::immutable("a Run never changes: create another one, and cancel this one if it must not continue"))]
 #[x_kube(validation = Rule::new("self.operation != 'command' || has(self.command)")
     .message("operation: command needs command, a terraform subcommand such as state list, or sh"))]
 #[x_kube(validation = Rule::new("self.operation == 'command' || !has(self.command)")
@@ -59,7 +59,7 @@ use crate::{
 #[x_kube(validation = Rule::new("self.operation in ['plan', 'apply', 'command'] || !has(self.replace)")
     .message("replace is for operation: plan or apply only; leave it out"))]
 #[x_kube(validation = Rule::new("self.approval != 'Prompt' || (has(self.attach) && self.attach) || has(self.input)")
-    .message("approval: Prompt needs attach: true, or input with the answer, so that there is somebody to ask"))]
+    .message("approval: Prompt needs attach: true, or input with the answer, so that somebody can answer"))]
 #[x_kube(validation = Rule::new("self.approval != 'Prompt' || !has(self.hooks) || !self.hooks.exists(hook, hook.step in ['pre-plan', 'post-plan', 'pre-apply'])")
     .message("with approval: Prompt terraform plans and applies in one step, so hooks between the two never run; use Auto or Manual"))]
 #[x_kube(validation = Rule::new("!has(self.snapshot) || (!has(self.source) && !has(self.variablesFrom))")
@@ -81,7 +81,7 @@ pub struct RunSpec {
         "write a terraform subcommand such as state mv, or sh; what follows it belongs in args",
     ))]
     #[x_kube(validation = Rule::new("!(self in ['apply', 'destroy', 'refresh'])")
-        .message("write operation: apply, destroy or refresh instead, so that there is a plan to look at"))]
+        .message("write operation: apply, destroy or refresh instead, so that there is a plan to review"))]
     pub command: Option<String>,
     /// Arguments of `command`, or terraform flags for any other operation. Everybody who may read Runs reads them. With
     /// `input`, the values of `-var` and `-backend-config` are `...` here, and the Secret has them.
@@ -91,7 +91,7 @@ pub struct RunSpec {
     /// Values that the client sent in a Secret of the Run, instead of in `args` and `source`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<InputRef>,
-    /// The source of the module. If absent, the bundle that the Workspace last applied is used.
+    /// The source of the module. If unset, the bundle that the Workspace last applied is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
     /// The revision of a Stack that the Run is for, with its files and its variables. Stacks set it.
@@ -125,6 +125,10 @@ pub struct RunSpec {
     /// Policy can forbid it (`allow.stackOverride: false`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub override_stack: bool,
+    /// Whether the run starts without the dependency lock file that earlier runs have stored. `init` then selects the
+    /// providers anew, and stores the lock file of its selection. A lock file in the module is used all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignore_lock_file: bool,
     /// Scripts that run between the steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
@@ -142,11 +146,11 @@ pub struct RunSpec {
     /// How long the run waits for a client. Defaults to 1m. After that it continues without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach_timeout: Option<Duration>,
-    /// How long the Run is kept after it has finished. If absent, it is kept until it is deleted.
+    /// How long the Run is kept after it has finished. It is kept until it is deleted if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_after_finished: Option<Duration>,
     /// The user who asked for the run. It must be the user who creates the object; the operator copies it from a Stack
-    /// to its Runs. If absent, that user is unknown.
+    /// to its Runs. If unset, that user is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     #[x_kube(validation = rules::not_empty("write the name of the user that creates the Run, as kubectl auth whoami prints it, or leave requestedBy out"))]
@@ -209,7 +213,7 @@ pub enum Operation {
     Apply,
     /// Plans the destruction of all resources, and applies that plan.
     Destroy,
-    /// Updates the state to match the remote objects.
+    /// Updates the state to match real resources.
     Refresh,
     /// Runs one command.
     Command,
@@ -377,10 +381,10 @@ pub struct FrozenJobSummary {
     /// apply run in the same ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub image_digests: BTreeMap<String, String>,
-    /// The service account of the pod that plans. If absent, it is `default`, without a token in the pod.
+    /// The service account of the pod that plans. If unset, it is `default`, without a token in the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_service_account: Option<String>,
-    /// The service account of the pod that applies, or of a command that may change the state. If absent, it is
+    /// The service account of the pod that applies, or of a command that may change the state. If unset, it is
     /// `default`, without a token in the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_service_account: Option<String>,

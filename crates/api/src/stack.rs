@@ -68,10 +68,10 @@ pub struct StackSpec {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub depends_on: Vec<LocalRef>,
-    /// Checks for changes made outside of Knoll; none when absent.
+    /// Checks for changes made outside of Knoll. None if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftSpec>,
-    /// What follows when a run fails.
+    /// What happens when a run fails.
     #[serde(default)]
     pub on_failure: OnFailure,
     /// How often a failed revision is tried again with `onFailure: Retry`. Defaults to 5.
@@ -90,7 +90,7 @@ pub struct StackSpec {
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub hooks: Vec<Hook>,
-    /// Where the outputs are written; nowhere but the status when absent.
+    /// Where the outputs are written. Only to the status if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<OutputsSpec>,
     /// What happens to the infrastructure when the Stack is deleted.
@@ -108,9 +108,9 @@ pub struct StackSpec {
 }
 
 impl StackSpec {
-    /// How often a failed revision is tried again when [`StackSpec::retry_limit`] is absent.
+    /// How often a failed revision is tried again when [`StackSpec::retry_limit`] is unset.
     pub const DEFAULT_RETRY_LIMIT: u32 = 5;
-    /// The first wait when [`StackSpec::retry_backoff`] is absent.
+    /// The first wait when [`StackSpec::retry_backoff`] is unset.
     pub const DEFAULT_RETRY_BACKOFF: std::time::Duration = std::time::Duration::from_secs(10);
 }
 
@@ -134,7 +134,7 @@ pub struct DriftSpec {
     /// The time between two checks.
     #[x_kube(validation = rules::at_least("10s"))]
     pub interval: Duration,
-    /// What follows when there is drift.
+    /// What happens when there is drift.
     #[serde(default)]
     pub action: DriftAction,
     /// Differences that do not count.
@@ -151,13 +151,13 @@ pub struct DriftIgnore {
     #[schemars(length(min = 1, max = 1024))]
     pub address: String,
     /// Only those of these attributes, for resources that differ in no others; `*` stands for any characters. Every
-    /// difference when absent.
+    /// difference if unset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub attributes: Vec<String>,
 }
 
-/// What follows when there is drift.
+/// What happens when there is drift.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::values::describe)]
 pub enum DriftAction {
@@ -170,16 +170,16 @@ pub enum DriftAction {
     Apply,
 }
 
-/// What follows when a run fails.
+/// What happens when a run fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::values::describe)]
 pub enum OnFailure {
-    /// Nothing, until the Stack changes.
+    /// Nothing is done until the Stack changes.
     #[default]
     Hold,
-    /// Another run, with growing waits between.
+    /// The run is started again, with growing waits in between.
     Retry,
-    /// The last good revision is applied again.
+    /// The last revision that was applied successfully is applied again.
     Rollback,
 }
 
@@ -193,7 +193,7 @@ pub struct OutputsSpec {
     #[x_kube(validation = Rule::new("!self.startsWith('knoll-')")
         .message("write another name: Secrets whose names begin with knoll- are Knoll's own"))]
     pub secret_name: String,
-    /// Only these outputs; every one when absent.
+    /// Only these outputs. All of them if unset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 253)))]
     pub include: Vec<String>,
@@ -444,13 +444,13 @@ pub enum StackPhase {
     Held,
     /// The last run failed and is repeated after a wait. Next: `Running`.
     Retrying,
-    /// The newest revision failed and the last good one is being applied again. Next: `Reverted` or `Failure`.
+    /// The newest revision failed, and the last one that was applied is being applied again. Next: `Reverted` or `Failure`.
     Rollback,
-    /// The last good revision is applied instead of the newest. Next: `Running`, when the Stack changes.
+    /// The newest revision failed, and was rolled back to the last one that was applied. Next: `Running`, when the Stack changes.
     Reverted,
-    /// The last good revision could not be applied again either. Next: `Running`, when the Stack changes.
+    /// The newest revision failed, and so did its rollback. Next: `Running`, when the Stack changes.
     Failure,
-    /// The infrastructure is being destroyed. Next: `Review` or `Held`, or the Stack is gone.
+    /// The infrastructure is being destroyed. Next: `Review` or `Held`, or the Stack is deleted.
     Destroying,
     /// `suspend` is true. Next: any other, when it is false.
     Suspended,
@@ -480,7 +480,7 @@ impl StackPhase {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftStatus {
-    /// When drift was first seen; absent when there is none.
+    /// When drift was first seen. Unset if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<MicroTime>,
     /// When the last check ended.

@@ -12,7 +12,9 @@ use crate::rules;
 /// Values of input variables by name, as any JSON value.
 pub type Variables = BTreeMap<String, Value>;
 
-/// A variable of a Workspace, set for every run in it.
+/// A variable of a Workspace, set for every run in it. With `category: env` and a `valueFrom`, terraform gets credentials of
+/// clouds (`AWS_ACCESS_KEY_ID`), tokens of private registries (`TF_TOKEN_registry_example_com`), and settings such as a
+/// mirror of providers (`TF_CLI_CONFIG_FILE`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::exactly_one(&["value", "valueFrom"], "set exactly one of value or valueFrom"))]
@@ -53,10 +55,10 @@ pub struct Variable {
 #[serde(rename_all = "lowercase")]
 #[schemars(transform = crate::values::describe)]
 pub enum VariableCategory {
-    /// An input variable of the module.
+    /// An input variable of the module, declared by a `variable` block.
     #[default]
     Terraform,
-    /// An environment variable of the process.
+    /// An environment variable of terraform, such as `AWS_REGION` or `TF_TOKEN_registry_example_com`.
     Env,
 }
 

@@ -63,7 +63,7 @@ pub struct WorkspaceSpec {
     pub variables: Vec<Variable>,
     /// Where the state is stored.
     #[serde(default)]
-    #[x_kube(validation = rules::immutable("state cannot change: another keeper would not know what exists"))]
+    #[x_kube(validation = rules::immutable("state cannot be changed: the state would stay where it is; create another Workspace"))]
     pub state: StateKind,
     /// The value of `terraform.workspace` in the module, for managed state. Defaults to the name of the Workspace. Write
     /// `default` for a state that was made outside of terraform's named workspaces, if the module depends on it.
@@ -193,7 +193,7 @@ pub struct WorkspaceStatus {
     /// When that Run got the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_since: Option<MicroTime>,
-    /// The user who asked for that Run; absent if that user is unknown.
+    /// The user who asked for that Run. Unset if that user is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_requested_by: Option<String>,
     /// The waiting Runs, next first.

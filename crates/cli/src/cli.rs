@@ -36,7 +36,7 @@ pub enum Command {
     Apply(ChangeArgs),
     /// Destroy all resources in the state
     Destroy(ChangeArgs),
-    /// Update the state to match remote objects
+    /// Update the state to match real resources
     Refresh(RunArgs),
     /// Import an existing resource into the state
     Import(RunArgs),
@@ -74,7 +74,7 @@ pub enum Command {
     Stack(stack::StackArgs),
     /// Update a set of Kubernetes objects as one transaction
     Atom(atom::AtomArgs),
-    /// List policies, and explain what they demand of a workspace
+    /// List policies, and explain what they require of a workspace
     Policy(policy::PolicyArgs),
     /// List runs
     Runs(runs::list::RunListArgs),

@@ -9,7 +9,7 @@ pub struct FetchArgs {
     /// repeatable. Users who write a source reach these addresses as the operator does
     #[arg(long, env = "KNOLL_ALLOW_SOURCE_CIDR", value_name = "CIDR", value_delimiter = ',', value_parser = parse_range)]
     pub allow_source_cidr: Vec<IpNet>,
-    /// Send the credentials of sources over `http://` too, where everybody on the way can read them
+    /// Also send credentials of sources over `http://`, which is not encrypted
     #[arg(long, env = "KNOLL_PLAIN_HTTP_CREDENTIALS")]
     pub plain_http_credentials: bool,
 }

@@ -85,7 +85,7 @@ pub struct OperatorArgs {
     local_sources: bool,
     #[command(flatten)]
     fetch: FetchArgs,
-    /// How long a runner that cannot reach the hub goes on before it stops terraform, from 40s to 90s
+    /// How long a runner that cannot reach the hub continues before it stops terraform, from 40s to 90s
     #[arg(long, env = "KNOLL_RUNNER_SILENCE", default_value = "80s", value_name = "DURATION", value_parser = silence)]
     runner_silence: Silence,
 }

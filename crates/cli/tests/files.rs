@@ -3,6 +3,8 @@
 
 mod knoll;
 
+use std::path::Path;
+
 use knoll::Home;
 use knoll::proxy::Proxy;
 use knoll::terminal::Terminal;
@@ -159,6 +161,27 @@ fn a_directory_planned_in_whatever_cluster_the_kubeconfig_named() {
     assert!(!output.status.success() && said.contains("$KUBECONFIG has no cluster"), "{said}");
 }
 
+/// The workspace was there, and the command had failed.
+#[test]
+fn a_workspace_was_made_although_its_selection_could_not_be_stored() {
+    let home = Home::with_workspace();
+    let output = home.command_in(Path::new("/proc"), &["workspace", "new", "lost"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("cannot be stored in `/proc/"), "{said}");
+    assert!(home.fails(&["workspace", "show", "lost"]).contains("not found"));
+    // A state that an earlier workspace has left is announced.
+    home.ok(&["apply", "-auto-approve"]);
+    home.ok(&["workspace", "delete", "net", "--yes"]);
+    home.kubectl(&["wait", "--for=delete", "workspace/net", "--timeout=60s"], None);
+    let output = home.call(&["workspace", "new", "net"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("takes over the state of an earlier workspace"), "{said}");
+    // An external state says so.
+    home.ok(&["workspace", "new", "outside", "--external-state"]);
+    let shown = home.ok(&["workspace", "show", "outside"]);
+    assert!(shown.contains("external, in the module's own backend"), "{shown}");
+}
+
 /// A program had to parse terraform's text to learn the result of a run.
 #[test]
 fn the_result_of_a_run_is_json_when_asked_for() {
@@ -186,7 +209,7 @@ fn variables_of_the_environment_travel_when_asked_for() {
         [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap())
     };
     let [_, said] = call(&["apply", "-auto-approve"]);
-    assert!(said.contains("`TF_CLI_ARGS_plan` and 1 more of your environment is not passed to the run"), "{said}");
+    assert!(said.contains("`TF_CLI_ARGS_plan` and 1 more of your environment are not passed to the run"), "{said}");
     assert_eq!(home.ok(&["output", "-raw", "word"]), "hello");
     let [_, said] = call(&["apply", "-auto-approve", "--with-env"]);
     assert!(said.contains("`TF_CLI_ARGS_plan` of your environment is not passed"), "{said}");

@@ -91,6 +91,11 @@ fn whoever_wants_no_colours_gets_none() {
             assert_eq!(coloured(&terminal), expect, "{words:?}: {:?}", terminal.printed);
         }
     }
+    // The log of a run in a terminal has colours, and a pipe gets none.
+    for run in home.runs() {
+        let log = home.ok(&["logs", &run]);
+        assert!(log.contains("Plan:") && !log.contains('\x1b'), "{log:?}");
+    }
 }
 
 #[test]
@@ -388,7 +393,7 @@ fn states_are_kept_compared_brought_back_and_pushed() {
     assert!(diff.contains("~ output.word\n    - \"one\"\n    + \"two\"\n"), "{diff}");
 
     assert!(home.fails(&["state", "rollback", &serial]).contains("--yes"));
-    assert!(home.fails(&["state", "rollback", "999", "--yes"]).contains("keeps no state of serial 999"));
+    assert!(home.fails(&["state", "rollback", "999", "--yes"]).contains("has no stored state with serial 999"));
     assert!(home.ok(&["state", "rollback", &serial, "--yes"]).contains(&format!("Restored serial {serial}")));
     assert_eq!(home.ok(&["output", "-raw", "word"]), "one");
 

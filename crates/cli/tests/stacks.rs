@@ -69,6 +69,8 @@ fn a_stack_follows_its_inputs_and_goes_without_a_trace() {
     let shown = home.ok(&["stack", "show", "demo"]);
     assert!(shown.contains("Phase:        Ready") && shown.contains("size = 3"), "{shown}");
     assert!(home.ok(&["stack", "list"]).contains("demo"));
+    let said = String::from_utf8(home.call(&["stack", "plan", "demo"]).stderr).unwrap();
+    assert!(said.starts_with("knoll: run `demo-plan-"), "{said}");
     home.ok(&["stack", "suspend", "demo"]);
     apply(&home, &secret("suspended"));
     until(&home, "demo", "suspended", |status| status["phase"] == "Suspended" && status["pendingRevision"].is_string());

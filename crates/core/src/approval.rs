@@ -141,7 +141,7 @@ fn refusal(run: &Run, approval: &Approval, reviewers: &Reviewers) -> Option<(&'s
     missed.map(|(policy, groups)| {
         let groups: Vec<String> = groups.iter().take(8).map(|group| format!("`{group}`")).collect();
         let why = format!(
-            "Policy `{policy}` (spec.review.groups) wants an approver of one of the groups {}, and the Approval names none of them in `groups`.",
+            "Policy `{policy}` (spec.review.groups) requires an approver in one of the groups {}, and the Approval names none of them in `groups`.",
             groups.join(", ")
         );
         (reason::NOT_IN_GROUP, why)
@@ -201,17 +201,20 @@ fn effect(
             if wanted == spec.digest {
                 waiting(approval, run?, wanted, others, reviewers)?
             } else {
-                let message =
-                    format!("`{}` waits for a decision on `{wanted}`, and this is one on `{}`.", spec.run, spec.digest);
+                let message = format!(
+                    "`{}` is waiting for an approval of `{wanted}`, and this Approval is for `{}`.",
+                    spec.run, spec.digest
+                );
                 (ApprovalPhase::NoEffect, reason::DIGEST_MISMATCH, message)
             }
         }
         (Some(status), None) if status.phase.is_finished() => {
-            let message = format!("`{}` has ended ({}) and waits for no decision.", spec.run, status.phase.as_str());
+            let message =
+                format!("`{}` has finished ({}), so there is nothing to decide.", spec.run, status.phase.as_str());
             (ApprovalPhase::NoEffect, reason::NOT_WAITING, message)
         }
         (None, None) if run.is_none() => {
-            let message = format!("There is no Run `{}` in this namespace.", spec.run);
+            let message = format!("Run `{}` does not exist in this namespace.", spec.run);
             (ApprovalPhase::NoEffect, reason::NOT_WAITING, message)
         }
         _ => return None,

@@ -286,7 +286,9 @@ fn create_pod(facts: &RunFacts<'_>, status: RunStatus, stage: Stage, now: Timest
         return workspace_gone(facts, now);
     }
     let obstacle = leftover(facts, now).map(|pod| {
-        format!("Pod `{pod}` of an earlier run of this name is still at work; the run goes on when it has ended.")
+        format!(
+            "Pod `{pod}` of an earlier run of this name is still running; the run continues when that pod has ended."
+        )
     });
     match obstacle {
         Some(message) => {
@@ -298,7 +300,7 @@ fn create_pod(facts: &RunFacts<'_>, status: RunStatus, stage: Stage, now: Timest
 
 /// The Run cannot go on without its Workspace, and is looked at again.
 fn workspace_gone(facts: &RunFacts<'_>, now: Timestamp) -> RunDecision {
-    let message = format!("Workspace `{}` is gone.", facts.run.spec.workspace);
+    let message = format!("Workspace `{}` was deleted.", facts.run.spec.workspace);
     Decision::status(blocked(facts.run, reason::POD_FAILED, &message, now)).at(now.checked_add(BLOCKED).ok())
 }
 
@@ -349,12 +351,12 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
     let queued_since = run.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let deadline = after(queued_since, timeouts.queue.as_ref().map(|limit| limit.get()));
     if let (true, Some(limit)) = (is_past(deadline, now), &timeouts.queue) {
-        let cause = Cause::new(reason::TIMED_OUT, format!("It did not get its turn within {limit} (timeouts.queue)."));
+        let cause = Cause::new(reason::TIMED_OUT, format!("It was not started within {limit} (timeouts.queue)."));
         return ended(seen, status, RunPhase::Cancelled, &cause, now);
     }
     let Some(workspace) = seen.workspace else {
         let message = format!(
-            "There is no Workspace `{}` in this namespace. Create it, and this run goes on; or delete the run.",
+            "Workspace `{}` does not exist in this namespace. The run starts when it is created.",
             run.spec.workspace
         );
         let cause = Cause::new(reason::WORKSPACE_NOT_FOUND, message);
@@ -365,9 +367,9 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         return ended(seen, status, RunPhase::Failed, &cause, now);
     }
     if let (false, Some(stack)) = (run.spec.override_stack, stack::changed_by(run, workspace, seen.stack)) {
-        let stack = stack.name_any();
+        let (stack, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
         let message = format!(
-            "Workspace `{}` belongs to Stack `{stack}`, which has not started this run. To apply the Stack: knoll stack apply {stack}. To change its infrastructure all the same, set overrideStack: true (--override-stack of knoll apply and knoll destroy).",
+            "Workspace `{}` belongs to Stack `{stack}`, which has not started this run. To apply the Stack: knoll stack apply {stack} -n {namespace}. To change its infrastructure all the same, set overrideStack: true (--override-stack of knoll apply and knoll destroy).",
             run.spec.workspace
         );
         return ended(seen, status, RunPhase::Failed, &Cause::new(reason::BELONGS_TO_STACK, message), now);
@@ -400,9 +402,9 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
             let message = match behind {
                 Some(active) => {
                     let holder = workspace.status.as_ref().map(crate::workspace::holder).unwrap_or_default();
-                    format!("It waits for run `{active}`{holder} in Workspace `{}`.", run.spec.workspace)
+                    format!("Waiting for run `{active}`{holder} in Workspace `{}`.", run.spec.workspace)
                 }
-                None => format!("It waits for its turn in Workspace `{}`.", run.spec.workspace),
+                None => format!("Waiting in the queue of Workspace `{}`.", run.spec.workspace),
             };
             status::enter(&mut status, run, RunPhase::Queued, &Cause::new(reason::QUEUED, message), now);
             Decision::status(status).at(deadline)

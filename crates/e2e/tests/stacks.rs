@@ -230,7 +230,7 @@ async fn a_run_from_elsewhere_destroyed_what_a_stack_made() {
 
     // A command on the state is allowed, and the Stack notices it without a drift check.
     let _ = namespace.knoll(&["state", "rm", "-w", "net", "terraform_data.a"]).ok();
-    let drifted = |stack: &Stack| message(stack, condition::DRIFTED).contains("has changed the state");
+    let drifted = |stack: &Stack| message(stack, condition::DRIFTED).contains("changed the state");
     let noticed: Stack = namespace.until("net", "noticed the change", drifted).await;
     assert_eq!(of(&noticed).phase, StackPhase::Ready);
     let _ = namespace.knoll(&["stack", "apply", "net"]).ok();

@@ -68,6 +68,8 @@ pub async fn of(
     let answer_timeout = answer_timeout.map_or(Timeouts::DEFAULT_ANSWER, |timeout| timeout.get());
     let answers = answer::answers(&run.spec);
     hooks.retain(|hook| steps.contains(&hook.step));
+    // A plan is applied with the providers that it was made with.
+    let is_ignored = run.spec.ignore_lock_file && stage != Stage::Apply;
     Ok(Job {
         protocol: PROTOCOL,
         stage,
@@ -90,7 +92,7 @@ pub async fn of(
         replace,
         managed_state,
         terraform_workspace,
-        lock_file: lock_file?,
+        lock_file: lock_file?.filter(|_| !is_ignored),
         plan_digest: (stage == Stage::Apply).then(|| status.plan.as_ref()?.digest.clone()).flatten(),
         hooks,
         retry: steps::attempts(&run.spec),

@@ -134,7 +134,7 @@ impl Runner {
     async fn workspace(&self, shared: &Shared) -> Result<Arc<Workspace>, Error> {
         let Session { workspace, caller, .. } = &*self.session;
         let found = shared.workspaces.wait_for(PATIENCE, || shared.workspaces.get(&caller.namespace, workspace)).await;
-        found.ok_or_else(|| Error::NotYet(format!("the Workspace `{workspace}` is not there")))
+        found.ok_or_else(|| Error::NotYet(format!("the Workspace `{workspace}` does not exist")))
     }
 
     /// The pod that has to claim the state, when it may change it.

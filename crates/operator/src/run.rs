@@ -211,7 +211,7 @@ async fn freeze_command(context: &Context, seen: &SeenRun, source: Option<&Sourc
     let Some(workspace) = seen.workspace.as_deref() else {
         return Ok(RunOutcome::PodBlocked {
             reason: reason::POD_FAILED,
-            message: format!("Workspace `{}` is gone.", run.spec.workspace),
+            message: format!("Workspace `{}` was deleted.", run.spec.workspace),
             job: None,
         });
     };
@@ -300,7 +300,7 @@ async fn create_pod(
         Ok(RunOutcome::PodBlocked { reason, message, job: status.job.clone().map(Box::new) })
     };
     let Some(workspace) = seen.workspace.as_deref() else {
-        return blocked(reason::POD_FAILED, format!("Workspace `{}` is gone.", run.spec.workspace), &status);
+        return blocked(reason::POD_FAILED, format!("Workspace `{}` was deleted.", run.spec.workspace), &status);
     };
     let template = match template(context, run, workspace, stage, &mut status).await {
         Ok(template) => template,
@@ -329,13 +329,13 @@ async fn create_pod(
                 Some(pod) if pod::is_of(&pod, run) => {
                     delete_foreign(&api, run, &pod).await?;
                     let message = format!(
-                        "Pod `{name}` names this run as its owner, but it is not the one that the operator made: it gets no job and is deleted; the run goes on when it is gone."
+                        "Pod `{name}` names this run as its owner, but the operator did not create it. It gets no job and is deleted, and then the run continues."
                     );
                     blocked(reason::FOREIGN_POD, message, &status)
                 }
                 _ => {
                     let message = format!(
-                        "There is another pod `{name}`; the run goes on when it is gone. Delete it if nobody needs it."
+                        "Another pod has the name `{name}`. The run continues when it is deleted; delete it if it is not needed."
                     );
                     blocked(reason::POD_FAILED, message, &status)
                 }

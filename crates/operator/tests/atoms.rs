@@ -498,7 +498,7 @@ async fn inputs_keep_their_types_and_new_ones_give_an_update() {
     let message = atom.status.unwrap().conditions[0].message.clone();
     assert_eq!(
         message,
-        "The ConfigMap `settings` that the input `size` refers to is not there; create it, or correct the reference."
+        "The ConfigMap `settings` that the input `size` refers to does not exist; create it, or correct the reference."
     );
     life.somebody("person", "settings", json!({"k": "3"})).await;
     life.secret("secret", json!({"token": "a: b\n"})).await;

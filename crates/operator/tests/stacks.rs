@@ -391,7 +391,7 @@ async fn a_git_repository_is_followed_and_not_needed_to_destroy() {
     let message = fetched(&waits.await.status.unwrap()).1;
     assert_eq!(
         message,
-        "The Secret `git` with the credentials of the source is not there; create it, or correct `secretRef`."
+        "The Secret `git` with the credentials of the source does not exist; create it, or correct `secretRef`."
     );
 
     // That the Secret comes is an event, and so is that it is corrected.

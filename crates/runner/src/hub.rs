@@ -51,7 +51,7 @@ pub enum HubError {
     )]
     Protocol(u32),
     /// The hub did not come back.
-    #[error("the hub was not heard for {}s, so terraform was stopped; its last state may be missing", .0.as_secs())]
+    #[error("the hub did not respond for {}s, so terraform was stopped; its last state may be missing", .0.as_secs())]
     Silent(Duration),
     /// The response cannot be parsed, so hub and runner have different versions.
     #[error("cannot parse the hub's response to {what}: {source}; do operator and runner have the same version?")]

@@ -66,7 +66,7 @@ pub async fn run(config: Config) -> ExitCode {
         Ok(exit) => ExitCode::from(u8::try_from(exit.code).unwrap_or(1)),
         Err(error) => {
             // The kubelet copies the end of the log into the container's termination message.
-            eprintln!("knoll: {error}");
+            eprintln!("knoll: error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -121,7 +121,7 @@ async fn carry_out(config: &Config, job: Arc<Job>, hub: &Hub, stop: &Stop) -> Re
         Err(failure) => {
             gate::close(&config.work_dir);
             let message = console.redact(&failure.message);
-            console.line(&format!("knoll: {message}")).await;
+            console.line(&format!("knoll: error: {message}")).await;
             reporter.ended(StepName::Setup, StepState::Failed, None, Some(message.clone()));
             Exit { code: failure.code, reason: Some(failure.reason), message: Some(message) }
         }

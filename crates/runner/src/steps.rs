@@ -218,7 +218,7 @@ impl Steps {
                     return Err(failure);
                 };
                 // Terraform's own message names a generated file that the user does not know.
-                self.console.line(&format!("knoll: {mismatch}")).await;
+                self.console.line(&format!("knoll: error: {mismatch}")).await;
                 return Err(Failure { message: mismatch.to_string(), ..failure });
             }
             Err(failure) => return Err(self.explain_lock_file(failure).await),
@@ -238,7 +238,7 @@ impl Steps {
         }
         let hint = format!(
             "the dependency lock file is that of earlier runs, in the Secret `{}` (key `lock`); `knoll init -upgrade` \
-             replaces it",
+             replaces it, and so does a command with `--ignore-lock-file`",
             names::state_secret(&self.job.workspace)
         );
         self.console.line(&format!("knoll: {hint}")).await;
@@ -355,7 +355,7 @@ impl Steps {
             }
         };
         if let Err(failure) = &shown {
-            self.console.line(&format!("knoll: {}", failure.message)).await;
+            self.console.line(&format!("knoll: error: {}", failure.message)).await;
         }
         shown
     }
@@ -692,7 +692,7 @@ impl Steps {
             Reason::Unanswered(time) => (
                 EndReason::TimedOut,
                 format!(
-                    "Nobody answered terraform's prompt for {}s (timeouts.answer), so it was stopped.",
+                    "Terraform's prompt was not answered within {}s (timeouts.answer), so it was stopped.",
                     time.as_secs()
                 ),
             ),
@@ -703,7 +703,7 @@ impl Steps {
             Reason::Fenced(why) => (EndReason::StateNotSaved, why),
             Reason::Silent(time) => (
                 EndReason::HubLost,
-                format!("The hub was not heard for {}s, so terraform was stopped.", time.as_secs()),
+                format!("The hub did not respond for {}s, so terraform was stopped.", time.as_secs()),
             ),
         };
         Some(Failure { code: STOPPED, reason, message })

@@ -26,7 +26,7 @@ pub enum Error {
     #[error("the state's Secret changes too often")]
     Busy,
     /// The Workspace does not keep a version of that serial.
-    #[error("the Workspace `{workspace}` keeps no state of serial {serial}; it has {}", serials(.kept))]
+    #[error("workspace `{workspace}` has no stored state with serial {serial}; it has {}", serials(.kept))]
     NotKept {
         workspace: String,
         serial: u64,

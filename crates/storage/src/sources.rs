@@ -13,9 +13,9 @@ use crate::{Storage, message_of};
 /// Why a source gives no bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    #[error("the ConfigMap `{0}` that holds the module is not there; create it, or correct the source")]
+    #[error("the ConfigMap `{0}` that holds the module does not exist; create it, or correct the source")]
     NoConfigMap(String),
-    #[error("the Secret `{0}` with the credentials of the source is not there; create it, or correct `secretRef`")]
+    #[error("the Secret `{0}` with the credentials of the source does not exist; create it, or correct `secretRef`")]
     NoSecret(String),
     #[error("the source names no files; set one of `inline`, `configMap` or `bundle`")]
     Nothing,

@@ -32,7 +32,7 @@ use crate::{ContentKind, Storage};
 #[derive(Debug, thiserror::Error)]
 pub enum VariablesError {
     /// An object that is referred to is not there.
-    #[error("the {kind} `{name}` that {what} refers to is not there; create it, or correct the reference")]
+    #[error("the {kind} `{name}` that {what} refers to does not exist; create it, or correct the reference")]
     Object {
         /// `Secret`, `ConfigMap`, `state of the Stack`.
         kind: &'static str,
@@ -51,7 +51,7 @@ pub enum VariablesError {
         what: String,
     },
     /// A value is no text.
-    #[error("the key `{key}` of the {kind} `{name}` is no text, so it cannot be a variable")]
+    #[error("the key `{key}` of the {kind} `{name}` is not text, so it cannot be a variable")]
     Text {
         /// `Secret` or `ConfigMap`.
         kind: &'static str,
@@ -72,7 +72,7 @@ pub enum VariablesError {
     Unreadable(String, serde_json::Error),
     #[error("the variables in the Secret `{0}` cannot be opened: {1}")]
     Sealed(String, SealError),
-    #[error("there is another Secret `{0}`, whose name the variables of a Stack need; delete it")]
+    #[error("another Secret has the name `{0}`, which the variables of a Stack need; delete it")]
     Taken(String),
     #[error("the Kubernetes API failed: {}", crate::message_of(.0))]
     Api(#[from] kube::Error),

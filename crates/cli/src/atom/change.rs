@@ -39,7 +39,7 @@ pub struct AtomRollbackArgs {
     /// The name of the atom
     #[arg(add = crate::complete::atoms(), value_parser = crate::workspace::plain_name::<knoll_api::Atom>)]
     name: String,
-    /// The version to roll back to [default: the last good version]
+    /// The version to roll back to [default: the last healthy version]
     version: Option<String>,
 }
 
@@ -105,7 +105,9 @@ async fn earlier(session: &Session, atom: &Atom) -> Result<String> {
     let last =
         proven.filter_map(|version| Some((version.status.as_ref()?.proven_at.clone()?.0, version.name_any()))).max();
     last.map(|(_, version)| version).ok_or_else(|| {
-        anyhow!("atom `{name}` has no earlier good version\n  choose one from `knoll atom history {name}` and name it")
+        anyhow!(
+            "atom `{name}` has no earlier healthy version\n  name one of those that `knoll atom history {name}` lists"
+        )
     })
 }
 

@@ -51,7 +51,7 @@ fn named(atom: &Atom) -> Vec<&str> {
 }
 
 fn table(atom: &Atom, list: &[AtomVersion], now: Timestamp) -> Table {
-    let mut table = Table::new(&["VERSION", "STATE", "PROVEN", "AGE"]);
+    let mut table = Table::new(&["VERSION", "STATE", "HEALTHY", "AGE"]);
     for version in list {
         let proven = version.status.as_ref().and_then(|status| status.proven_at.as_ref());
         let proven = proven.map(|proven| k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(proven.0));
@@ -80,7 +80,7 @@ fn state(atom: &Atom, version: &AtomVersion) -> (&'static str, Tone) {
     } else if reverted_at.map(|at| at.0) > proven_at.as_ref().map(|at| at.0) {
         (AtomPhase::Reverted.as_str(), super::status::tone(AtomPhase::Reverted))
     } else {
-        (if proven_at.is_some() { "good" } else { "" }, Tone::Plain)
+        (if proven_at.is_some() { "healthy" } else { "" }, Tone::Plain)
     }
 }
 
@@ -110,9 +110,9 @@ mod tests {
             ..AtomStatus::default()
         });
         let rows = [
-            (version("v1", Some(1), None), "good"),
+            (version("v1", Some(1), None), "healthy"),
             (version("v2", None, Some(2)), "Reverted"),
-            (version("v3", Some(5), Some(3)), "good"),
+            (version("v3", Some(5), Some(3)), "healthy"),
             (version("v4", Some(6), Some(4)), "current"),
             (version("v5", None, None), ""),
         ];

@@ -51,7 +51,7 @@ pub fn tree(atom: &Atom, room: usize) -> String {
     let current = status.current_version.as_deref().unwrap_or("-");
     let good = status.last_good_version.as_deref().unwrap_or("-");
     let _ = writeln!(out, "{}  {}", atom.name_any(), status.phase.as_str());
-    let _ = writeln!(out, "  version {}, current {current}, last good {good}", atom.spec.version);
+    let _ = writeln!(out, "  target {}, current {current}, last healthy {good}", atom.spec.version);
     let message = message(atom);
     if !message.is_empty() {
         let _ = writeln!(out, "  {message}");
@@ -115,7 +115,7 @@ mod tests {
         };
         let objects = vec![object("a", true), object("b", false)];
         atom.status = Some(AtomStatus { phase: AtomPhase::Updating, objects, ..AtomStatus::default() });
-        let head = "web  Updating\n  version v2, current -, last good -\n";
+        let head = "web  Updating\n  target v2, current -, last healthy -\n";
         assert_eq!(tree(&atom, 9), format!("{head}  ├─ ConfigMap a  ready\n  └─ ConfigMap b  Not yet.\n"));
         assert_eq!(tree(&atom, 1), format!("{head}  ├─ ConfigMap b  Not yet.\n  └─ and 1 more\n"));
     }

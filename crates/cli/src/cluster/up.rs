@@ -34,7 +34,7 @@ pub struct UpArgs {
     #[arg(long, env = "KNOLL_ALLOW_SOURCE_CIDR", value_name = "CIDR", value_delimiter = ',', value_parser = parse_range,
         default_values_t = own_networks())]
     allow_source_cidr: Vec<IpNet>,
-    /// Send the credentials of sources over `http://` too, where everybody on the way can read them
+    /// Also send credentials of sources over `http://`, which is not encrypted
     #[arg(long, env = "KNOLL_PLAIN_HTTP_CREDENTIALS")]
     plain_http_credentials: bool,
     /// Run the cluster in the background

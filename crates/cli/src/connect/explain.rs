@@ -22,7 +22,7 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
     let server = &cluster.server;
     match error {
         kube::Error::Api(status) if status.code == 401 => anyhow!(
-            "{what}: the cluster at {server} rejected your credentials\n  log in again, or use another kubeconfig with `--kubeconfig FILE`"
+            "{what}: authentication failed at the cluster {server}\n  log in again, or use another kubeconfig with `--kubeconfig FILE`"
         ),
         // An admission policy says itself what to do; another role would not help.
         kube::Error::Api(status) if status.code == 403 && !status.message.contains(ADMISSION) => {

@@ -44,7 +44,7 @@ pub async fn run(args: PolicyExplainArgs, outer: &Connection) -> Result<ExitCode
     let settings = workspace.status.as_ref().map(|status| status.policy.clone()).unwrap_or_default();
     match args.output.output {
         Format::Table | Format::Wide if settings.is_empty() => {
-            style::hint_aside(&format!("Nothing is demanded of runs in workspace `{name}`."));
+            style::hint_aside(&format!("No policy restricts the runs in workspace `{name}`."));
         }
         Format::Table | Format::Wide => output::print(&text(&workspace, &settings))?,
         Format::Name => output::name(&workspace)?,

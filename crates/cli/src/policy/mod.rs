@@ -23,7 +23,7 @@ enum Command {
     /// List the policies of the cluster
     #[command(visible_alias = "ls")]
     List(list::PolicyListArgs),
-    /// Show what holds for a workspace, and which objects demand it
+    /// Show the rules that apply to a workspace, and the objects that they come from
     Explain(explain::PolicyExplainArgs),
 }
 

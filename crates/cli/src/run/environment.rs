@@ -29,8 +29,10 @@ fn is_terraforms(name: &str) -> bool {
 fn hint(left: &[String], settings: bool) -> Option<String> {
     let first = left.first().map(|first| {
         let others = left.len() - 1;
-        let others = if others == 0 { String::new() } else { format!(" and {others} more") };
-        format!("`{first}`{others} of your environment is not passed to the run")
+        match others {
+            0 => format!("`{first}` of your environment is not passed to the run"),
+            _ => format!("`{first}` and {others} more of your environment are not passed to the run"),
+        }
     });
     let ways = match left {
         [] => "",
@@ -62,7 +64,11 @@ mod tests {
         let rows: [(&[&str], bool, Option<&str>); 5] = [
             (&[], false, None),
             (&["TF_VAR_a"], false, Some("`TF_VAR_a` of your environment is not passed to the run; use --with-env")),
-            (&["TF_CLI_ARGS_plan", "TF_VAR_a"], false, Some("`TF_CLI_ARGS_plan` and 1 more of your")),
+            (
+                &["TF_CLI_ARGS_plan", "TF_VAR_a"],
+                false,
+                Some("`TF_CLI_ARGS_plan` and 1 more of your environment are not"),
+            ),
             (
                 &["TF_CLI_ARGS_plan"],
                 false,

@@ -62,7 +62,7 @@ pub fn of_other_state(folder: &Path, workspace: &Workspace, spec: &RunSpec) -> R
             );
         }
         bail!(
-            "this module declares `{backend}`, and workspace `{name}` has no state yet: what that backend's state knows \
+            "this module declares `{backend}`, and workspace `{name}` has no state yet: everything in the state of that backend \
              would be created a second time\n  \
              to keep the backend: `knoll workspace new NAME --external-state`\n  \
              to move its state here: `terraform state pull > FILE`, then `knoll state push FILE`\n  \

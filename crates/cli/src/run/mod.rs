@@ -47,6 +47,9 @@ pub struct RunArgs {
     /// Send `TF_VAR_*` and `TF_TOKEN_*` of this environment to the run, in a Secret of the run
     #[arg(long, env = "KNOLL_WITH_ENV")]
     pub with_env: bool,
+    /// Start without the dependency lock file that earlier runs have stored, and store a new one
+    #[arg(long, env = "KNOLL_IGNORE_LOCK_FILE")]
+    pub ignore_lock_file: bool,
     /// Arguments of the terraform command
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "TERRAFORM ARGUMENTS", add = crate::complete::terraform())]
     pub args: Vec<String>,

@@ -57,6 +57,7 @@ pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<Ex
     let found = found?;
     user?;
     spec.override_stack = override_stack;
+    spec.ignore_lock_file = args.ignore_lock_file;
     guard::of_stack(&session, &found, &spec).await?;
     guard::of_other_state(&session.folder, &found, &spec)?;
     if let Some(bundle) = bundle {

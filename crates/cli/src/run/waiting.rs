@@ -42,7 +42,8 @@ pub fn why(
             let review = status.steps.iter().find(|step| step.name == StepName::Review);
             let details = review.and_then(|step| step.message.as_ref()).map(|message| format!(" ({message})"));
             let details = details.unwrap_or_default();
-            format!("{name}: waiting for a decision: knoll approve {name}, or knoll discard {name}{details}")
+            let of = format!("{name} -n {}", run.namespace().unwrap_or_default());
+            format!("{name}: waiting for approval: knoll approve {of}, or knoll discard {of}{details}")
         }
         RunPhase::Running | RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled | RunPhase::Discarded => {
             String::new()
@@ -77,12 +78,11 @@ fn queued(run: &Run, workspace: Option<&Workspace>, holder: Option<&Run>, messag
         Some(ahead) if Some(ahead.as_str()) == active => {
             format!("{name}: {position} of `{}`; `{ahead}` {}", run.spec.workspace, doing(holder, status, now))
         }
-        Some(ahead) => format!(
-            "{name}: {position} of `{}`, behind `{ahead}`; `{}` {}",
-            run.spec.workspace,
-            active.unwrap_or("nobody"),
-            doing(holder, status, now)
-        ),
+        Some(ahead) => {
+            let active =
+                active.map(|active| format!("; `{active}` {}", doing(holder, status, now))).unwrap_or_default();
+            format!("{name}: {position} of `{}`, behind `{ahead}`{active}", run.spec.workspace)
+        }
         None => format!("{name}: {position} of `{}`", run.spec.workspace),
     }
 }
@@ -149,7 +149,7 @@ mod tests {
 
     fn run(status: Value) -> Run {
         serde_json::from_value(json!({
-            "apiVersion": "knoll.dev/v1alpha1", "kind": "Run", "metadata": {"name": "net-apply-2"},
+            "apiVersion": "knoll.dev/v1alpha1", "kind": "Run", "metadata": {"name": "net-apply-2", "namespace": "prod"},
             "spec": {"workspace": "net", "operation": "apply"}, "status": status,
         }))
         .unwrap()
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_review_says_who_demands_it_and_how_far_it_is() {
         let review = |message: Value| json!({"phase": "Review", "steps": [{"name": "review", "state": "Waiting", "attempts": 1, "message": message}]});
-        let line = "net-apply-2: waiting for a decision: knoll approve net-apply-2, or knoll discard net-apply-2";
+        let line = "net-apply-2: waiting for approval: knoll approve net-apply-2 -n prod, or knoll discard net-apply-2 -n prod";
         check(review(Value::Null), Value::Null, Value::Null, json!([]), line);
         let why = "Policy `prod` demands a review (spec.review.floor). It has 1 of 2 Approvals (by bob).";
         check(review(json!(why)), Value::Null, Value::Null, json!([]), &format!("{line} ({why})"));

@@ -148,7 +148,7 @@ fn waiting_digest(run: &Run) -> Result<String> {
             Err(anyhow!("run `{name}` has finished ({}); there is nothing to decide", phase.as_str()))
         }
         (phase, ..) => Err(anyhow!(
-            "run `{name}` is not waiting for a decision ({})\n  `knoll run show {name}` shows its progress",
+            "run `{name}` is not waiting for approval ({})\n  `knoll run show {name}` shows its progress",
             phase.as_str()
         )),
     }

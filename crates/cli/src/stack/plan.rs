@@ -10,7 +10,7 @@ use kube::api::PostParams;
 
 use super::get;
 use crate::connect::{Connection, Explain};
-use crate::run::follow;
+use crate::run::{follow, start};
 use crate::workspace::Session;
 use crate::{output, style};
 
@@ -49,6 +49,7 @@ pub async fn run(args: StackPlanArgs, outer: &Connection) -> Result<ExitCode> {
     let created = session.api::<Run>().create(&PostParams::default(), &run).await;
     let run = created.explain(&session.cluster, &format!("cannot plan stack `{}`", args.name))?;
     let name = run.name_any();
+    start::announce(&session, &run);
     if args.detach {
         output::print(&format!("{name}\n"))?;
         return Ok(ExitCode::SUCCESS);

@@ -54,6 +54,7 @@ fn text(stack: &Stack, now: Timestamp) -> String {
     field("Phase", status.phase.as_str());
     field("Ready", condition_of(condition::READY).map_or("Unknown", |ready| ready.status.as_str()));
     field("Message", &message(condition::READY));
+    field("Warning", &message(condition::VARIABLES_UNDECLARED));
     field("Requester", knoll_core::stack::requested_by(stack).unwrap_or_default());
     field("Revision", &short(status.revision.as_deref()));
     field("Pending", &short(status.pending_revision.as_deref()));

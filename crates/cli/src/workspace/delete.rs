@@ -32,16 +32,7 @@ pub async fn run(args: WorkspaceDeleteArgs, outer: &Connection) -> Result<ExitCo
     let workspace = session.workspace(&name).await?;
     let resources =
         workspace.status.as_ref().and_then(|status| status.state.as_ref()).map_or(0, |state| state.resources);
-    let state = match (workspace.spec.deletion_policy, resources) {
-        (_, 0) => "Its state contains no resources.".to_owned(),
-        (WorkspaceDeletionPolicy::Orphan, _) => format!(
-            "Its state contains {resources} resource(s). They are not destroyed, and the state is kept in Secret `{}`.",
-            knoll_api::names::state_secret(&name)
-        ),
-        (WorkspaceDeletionPolicy::Delete, _) => format!(
-            "Its state contains {resources} resource(s). They are not destroyed, but the state IS DELETED; run `knoll destroy -w {name}` first to destroy them."
-        ),
-    };
+    let state = contents(&name, workspace.spec.deletion_policy, resources);
     if !args.yes {
         if !style::can_ask() {
             bail!(
@@ -70,4 +61,35 @@ pub async fn run(args: WorkspaceDeleteArgs, outer: &Connection) -> Result<ExitCo
         None => style::say("Deleted", &format!("workspace `{name}` in namespace `{}`", session.namespace)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What happens to the resources and the state of a Workspace that is deleted.
+fn contents(name: &str, policy: WorkspaceDeletionPolicy, resources: u32) -> String {
+    let counted = match resources {
+        0 => return "Its state contains no resources.".to_owned(),
+        1 => "Its state contains 1 resource, which is not destroyed".to_owned(),
+        many => format!("Its state contains {many} resources, which are not destroyed"),
+    };
+    match policy {
+        WorkspaceDeletionPolicy::Orphan => {
+            format!("{counted}. The state is kept in the Secret `{}`.", knoll_api::names::state_secret(name))
+        }
+        WorkspaceDeletionPolicy::Delete => format!(
+            "{counted}, but the state IS DELETED. To destroy the resources first, run `knoll destroy -w {name}`."
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_counted_in_the_singular_and_the_plural() {
+        let of = |count| contents("net", WorkspaceDeletionPolicy::Orphan, count);
+        assert_eq!(of(0), "Its state contains no resources.");
+        let kept = "The state is kept in the Secret `knoll-state-net`.";
+        assert_eq!(of(1), format!("Its state contains 1 resource, which is not destroyed. {kept}"));
+        assert_eq!(of(2), format!("Its state contains 2 resources, which are not destroyed. {kept}"));
+    }
 }

@@ -53,7 +53,7 @@ fn text(workspace: &Workspace, now: Timestamp) -> String {
     let version = workspace.spec.version.as_deref().unwrap_or_default();
     field("Tool", format!("{} {version}", workspace.spec.tool.program()).trim());
     field("Image", workspace.spec.image.as_deref().unwrap_or_default());
-    field("Active", status.active.as_deref().unwrap_or("nobody"));
+    field("Active", status.active.as_deref().unwrap_or("none"));
     field("Queue", &if status.queue.is_empty() { "empty".to_owned() } else { status.queue.join(", ") });
     match (&status.state, workspace.spec.state) {
         (_, StateKind::External) => field("State", "external, in the module's own backend"),

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub mod proxy;
+pub mod recording;
 pub mod snapshot;
 pub mod terminal;
 

@@ -54,7 +54,7 @@ pub fn settled(home: &Home, text: &str) -> String {
         // They also have other empty lines.
         (r"(knoll: step init\n)\n+".into(), "${1}"),
         (r"(Initializing the backend\.\.\.\n)\n+".into(), "${1}\n"),
-        (r"\n+(\nknoll: the Workspace requires)".into(), "${1}"),
+        (r"\n+(\nknoll: error: the Workspace requires)".into(), "${1}"),
         // Terraform and OpenTofu write a state a different number of times, and count the writes.
         (r"\bserial(:?) [1-9]\b".into(), "serial${1} N"),
         (r"\bit has [1-9]\b".into(), "it has N"),

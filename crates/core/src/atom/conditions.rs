@@ -55,7 +55,8 @@ pub(super) fn in_progress(status: &mut AtomStatus, atom: &Atom, now: Timestamp) 
             (reason::UPDATING, format!("Version `{target}` has {ready} of {all} ready. {unready}"))
         }
         AtomState::Pruning => {
-            let message = format!("Version `{target}` is ready. Deleting the objects that it does not have any more.");
+            let message =
+                format!("Version `{target}` is ready. Deleting the objects that are no longer in the template.");
             (reason::UPDATING, message)
         }
         _ => (reason::UPDATING, format!("Checking version `{target}`.")),
@@ -66,7 +67,7 @@ pub(super) fn in_progress(status: &mut AtomStatus, atom: &Atom, now: Timestamp) 
 fn rolling_back(status: &AtomStatus) -> String {
     let to = match &status.last_good_version {
         Some(good) => format!("Rolling back to version `{good}`."),
-        None => "Rolling back: there is no earlier version, so all objects are deleted.".to_owned(),
+        None => "Rolling back: there is no earlier version, so everything that it created is removed.".to_owned(),
     };
     format!("{to} {}", failure_message(status))
 }
@@ -84,7 +85,7 @@ pub(super) fn settled(status: &mut AtomStatus, atom: &Atom, now: Timestamp) {
             let left = unready(&status.objects).unwrap_or_default();
             let end = match status.failure.as_ref().is_some_and(|failure| failure.rollback_cancelled) {
                 true => "was cancelled".to_owned(),
-                false => format!("was not done within {}", atom.spec.rollback_deadline),
+                false => format!("did not finish within {}", atom.spec.rollback_deadline),
             };
             let message =
                 format!("The rollback of version `{target}` {end}. Not restored: {left} Rolled back because: {why}");
@@ -94,7 +95,7 @@ pub(super) fn settled(status: &mut AtomStatus, atom: &Atom, now: Timestamp) {
             let to = match &status.last_good_version {
                 Some(good) => format!("Version `{target}` was rolled back to version `{good}`."),
                 None => {
-                    format!("Version `{target}` was rolled back. There is no earlier version, so no objects are left.")
+                    format!("Removed everything that version `{target}` created; there is no earlier version.")
                 }
             };
             (Kstatus::Stalled, Cause::new(reason::ROLLED_BACK, format!("{to} {why}")))

@@ -265,10 +265,16 @@ fn the_end_says_what_happened() {
     };
     let back = settled(&atom(failed.clone()), AtomOutcome::Restored(Vec::new()), 1);
     assert_eq!(said(&back), "Version `v2` was rolled back to version `v1`. It crashed.");
+    let first = AtomStatus { last_good_version: None, good: None, ..failed.clone() };
+    let removed = settled(&atom(first), AtomOutcome::Restored(Vec::new()), 1);
+    assert_eq!(
+        said(&removed),
+        "Removed everything that version `v2` created; there is no earlier version. It crashed."
+    );
     let (late, _) = decision(&atom(failed), &known("t2", "i"), 300);
     assert_eq!(
         said(&late),
-        "The rollback of version `v2` was not done within 5m. Not restored: `ConfigMap a`: Not yet. Rolled back because: It crashed."
+        "The rollback of version `v2` did not finish within 5m. Not restored: `ConfigMap a`: Not yet. Rolled back because: It crashed."
     );
 }
 

@@ -78,7 +78,7 @@ exec "$0" "$@""#;
 /// then the program is copied first. Only the shell's own words are used before that: each program costs a pod time.
 const FROM_VOLUME: &str = r#"from=$1 volume=$2; shift 2
 if [ ! -e "$from" ]; then
-  echo "knoll: this node did not mount Knoll's image, so its container runtime has no image volumes: install Knoll without --image-volumes, or update the runtime (containerd 2.1, CRI-O 1.33)" >&2
+  echo "knoll: error: this node did not mount Knoll's image, so its container runtime has no image volumes: install Knoll without --image-volumes, or update the runtime (containerd 2.1, CRI-O 1.33)" >&2
   exit 127
 fi
 copy=
@@ -87,7 +87,7 @@ while read -r _ at _ options _; do
 done </proc/mounts
 [ "$copy" ] || exec "$from" "$@"
 mkdir -p "${0%/*}" && cp "$from" "$0.part" && mv "$0.part" "$0" && exec "$0" "$@"
-echo "knoll: the runner cannot be put into the pod's volume" >&2
+echo "knoll: error: the runner cannot be put into the pod's volume" >&2
 exit 126"#;
 
 /// A folder of providers that runs share.

@@ -85,7 +85,7 @@ fn note(next: &mut RunStatus, run: &Run, progress: &Progress, now: Timestamp) {
             let (add, change, destroy) = (plan.add, plan.change, plan.destroy);
             (reason::PLANNED, format!("{add} to add, {change} to change, {destroy} to destroy."))
         } else {
-            (reason::NO_CHANGES, "There is nothing to change.".to_owned())
+            (reason::NO_CHANGES, "No changes.".to_owned())
         };
         writer.set(condition::PLANNED, true, why, message);
     }
@@ -98,13 +98,14 @@ fn note(next: &mut RunStatus, run: &Run, progress: &Progress, now: Timestamp) {
 fn under_way(next: &RunStatus, run: &Run, prompted_at: Option<&MicroTime>) -> Cause {
     if let Some(since) = prompted_at {
         let name = run.metadata.name.as_deref().unwrap_or_default();
+        let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
         let since = since.0.strftime("%Y-%m-%dT%H:%M:%SZ");
-        let message = format!("Waiting for an answer in a terminal since {since}: knoll attach {name}");
+        let message = format!("Waiting for an answer in a terminal since {since}: knoll attach {name} -n {namespace}");
         return Cause::new(reason::WAITING_FOR_ANSWER, message);
     }
     let message = match next.steps.iter().rfind(|step| step.state == StepState::Running) {
-        Some(step) => format!("Step `{}` is under way.", step.name),
-        None => "The runner is at work.".to_owned(),
+        Some(step) => format!("Step `{}` is running.", step.name),
+        None => "The runner has started.".to_owned(),
     };
     Cause::new(reason::PROGRESSING, message)
 }
@@ -155,7 +156,7 @@ fn review(next: &mut RunStatus, run: &Run, now: Timestamp) {
         let missing = match next {
             RunStatus { job: None, .. } => "The job of the run was not frozen",
             RunStatus { bundle: None, .. } => {
-                "The files that were planned with are not kept, as their source has changed"
+                "The planned files are no longer stored, because their source has changed"
             }
             _ => "The runner ended without the digests of its plan and of the plan's text",
         };
@@ -166,18 +167,16 @@ fn review(next: &mut RunStatus, run: &Run, now: Timestamp) {
     begin_review(next, run, digest, now);
 }
 
-/// What a run that waits for an Approval of `digest` says of itself.
-pub(crate) fn waiting_for(run: &Run, digest: &str) -> String {
+/// The message of a run that waits for an Approval.
+pub(crate) fn waiting_for_approval(run: &Run) -> String {
     let name = run.metadata.name.as_deref().unwrap_or_default();
     let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
-    format!(
-        "It waits for a decision on `{digest}`: knoll approve {name} -n {namespace}, or knoll discard {name} -n {namespace}."
-    )
+    format!("Waiting for approval: knoll approve {name} -n {namespace}, or knoll discard {name} -n {namespace}.")
 }
 
 /// Lets the run wait for an Approval of `digest`.
 pub(crate) fn begin_review(next: &mut RunStatus, run: &Run, digest: String, now: Timestamp) {
-    let message = waiting_for(run, &digest);
+    let message = waiting_for_approval(run);
     next.review_digest = Some(digest);
     let step = StepStatus { state: StepState::Waiting, ..StepStatus::started(StepName::Review, MicroTime(now), 0) };
     status::set_step(next, StepStatus { log_offset: None, ..step });

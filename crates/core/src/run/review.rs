@@ -52,11 +52,11 @@ pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timesta
     let since = status::step(&status, StepName::Review).and_then(|step| step.started_at.as_ref());
     let deadline = after(since.map(|time| time.0), timeouts.review.as_ref().map(|limit| limit.get()));
     if let (true, Some(limit)) = (is_past(deadline, now), &timeouts.review) {
-        let message = format!("Nobody decided within {limit} (timeouts.review).");
+        let message = format!("It was not approved within {limit} (timeouts.review).");
         return ended(seen, status, RunPhase::Discarded, &Cause::new(reason::TIMED_OUT, message), now);
     }
     let details = why.into_iter().chain(open_points(run, &verdict, &reviewers)).collect::<Vec<_>>().join(" ");
-    let waiting = progress::waiting_for(run, &digest);
+    let waiting = progress::waiting_for_approval(run);
     let message = if details.is_empty() { waiting } else { format!("{waiting} {details}") };
     let cause = Cause::new(reason::WAITING_FOR_APPROVAL, message);
     status::enter(&mut status, run, RunPhase::Review, &cause, now);

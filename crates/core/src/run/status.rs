@@ -134,7 +134,7 @@ fn place(status: &mut RunStatus, run: &Run, now: Timestamp) {
                     condition::ACTIVE,
                     false,
                     reason::RELEASED,
-                    format!("The lock of Workspace `{lock}` was let go."),
+                    format!("The lock of Workspace `{lock}` was released."),
                 );
             } else if waited {
                 writer.set(condition::ACTIVE, false, phase.as_str(), "It ended before it got the lock.");

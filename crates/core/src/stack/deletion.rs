@@ -175,7 +175,7 @@ pub(super) fn without_namespace(stack: &Stack, now: Timestamp) -> StackStatus {
     let mut status = stack.status.clone().unwrap_or_default();
     let (name, namespace) = (stack.name_any(), stack.namespace().unwrap_or_default());
     let message = format!(
-        "Its namespace is being deleted, so no run can be started to destroy the infrastructure. The state is kept until the Stack is gone; to save it, and to destroy from elsewhere: knoll state pull -n {namespace} -w {name} > {name}.tfstate. {}",
+        "Its namespace is being deleted, so no run can be started to destroy the infrastructure. The state is kept until the Stack is deleted. To save it, and destroy the infrastructure from elsewhere: knoll state pull -n {namespace} -w {name} > {name}.tfstate. {}",
         way_out(stack)
     );
     let cause = Cause::new(reason::DESTROY_FAILED, message);

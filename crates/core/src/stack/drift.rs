@@ -16,7 +16,7 @@ use kube::ResourceExt;
 use super::{StackFacts, account};
 use crate::conditions::{ConditionWriter, Truth, find};
 
-const IN_SYNC: &str = "The infrastructure is as it was applied.";
+const IN_SYNC: &str = "The infrastructure matches the applied revision.";
 
 /// The number of resources that a message names.
 const NAMED: usize = 3;
@@ -63,13 +63,13 @@ pub(super) fn notice_state(facts: &StackFacts<'_>, status: &mut StackStatus, now
     let Some(state) = facts.state else { return };
     let is_own = |run: &String| status.started_runs.iter().any(|own| own.name == *run);
     let foreign = state.run.as_ref().filter(|run| !is_own(run));
-    let name = facts.stack.name_any();
+    let (name, namespace) = (facts.stack.name_any(), facts.stack.namespace().unwrap_or_default());
     let generation = facts.stack.metadata.generation;
     match (foreign, &status.known_state) {
         (Some(run), Some(known)) if *known != state.digest => {
             let message = format!(
-                "Run `{run}` has changed the state, and this Stack has not started it. `knoll plan -w {name}` shows the \
-                 state, `knoll stack apply {name}` applies the Stack again."
+                "Run `{run}` changed the state, and this Stack has not started that run. To see the difference: knoll stack plan {name} -n {namespace}. To \
+                 apply the Stack again: knoll stack apply {name} -n {namespace}."
             );
             let mut conditions = ConditionWriter::new(&mut status.conditions, generation, now);
             conditions.set(condition::DRIFTED, true, reason::STATE_CHANGED, message);

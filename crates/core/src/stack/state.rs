@@ -293,7 +293,10 @@ fn failed<'a>(
     match on_failure {
         OnFailure::Hold => StackState::Held(cause),
         OnFailure::Retry if failure.count > spec.retry_limit.unwrap_or(StackSpec::DEFAULT_RETRY_LIMIT) => {
-            let message = format!("{} runs failed. The last one: {}", failure.count, cause.message);
+            let message = match failure.count {
+                0 | 1 => cause.message,
+                many => format!("{many} runs failed. The last one: {}", cause.message),
+            };
             StackState::Held(Cause::new(cause.reason, message))
         }
         OnFailure::Retry => match backoff::retry_at(spec, failure).filter(|at| *at > now) {

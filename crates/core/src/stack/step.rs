@@ -21,6 +21,7 @@ use crate::{
 
 pub(super) fn step(facts: &StackFacts<'_>, mut status: StackStatus, state: StackState<'_>, now: Timestamp) -> Plan {
     let stack = facts.stack;
+    let failed = status.failure.as_ref().map(|failure| short(&failure.revision).to_owned()).unwrap_or_default();
     let mut enter = |phase: StackPhase, kstatus: Kstatus, cause: Cause| {
         conditions::set(&mut status, stack, phase, kstatus, &cause, now);
     };
@@ -63,7 +64,7 @@ pub(super) fn step(facts: &StackFacts<'_>, mut status: StackStatus, state: Stack
         StackState::RollbackDue(good) => launch(facts, Plan::publish(status), Purpose::Rollback, Some(good)),
         StackState::Reverted { to, cause } => {
             let message =
-                format!("Revision {} is applied instead of the newest. {}", short(&to.revision), cause.message);
+                format!("Rolled back to revision {}: revision {failed} failed. {}", short(&to.revision), cause.message);
             enter(StackPhase::Reverted, Kstatus::Stalled, Cause::new(reason::ROLLED_BACK, message));
             let stale = outputs_are_stale(facts, &status);
             let plan = Plan::publish(status);
@@ -253,19 +254,19 @@ pub(super) fn launching(
     let (phase, why, message) = match purpose {
         Purpose::Drift => return status,
         Purpose::Apply => {
-            (StackPhase::Running, reason::PROGRESSING, format!("Run `{name}` applies revision {revision}."))
+            (StackPhase::Running, reason::PROGRESSING, format!("Run `{name}` is applying revision {revision}."))
         }
         Purpose::Correct => {
-            let message = format!("Run `{name}` applies revision {revision} again to correct drift.");
+            let message = format!("Run `{name}` is applying revision {revision} again to correct drift.");
             (StackPhase::Running, reason::PROGRESSING, message)
         }
         Purpose::Rollback => {
             let failure = status.failure.as_ref().map(|failure| failure.message.as_str()).unwrap_or_default();
-            let message = format!("Run `{name}` applies revision {revision} again. {failure}");
+            let message = format!("Run `{name}` is rolling back to revision {revision}. {failure}");
             (StackPhase::Rollback, reason::ROLLING_BACK, message)
         }
         Purpose::Destroy => {
-            (StackPhase::Destroying, reason::DESTROYING, format!("Run `{name}` destroys the infrastructure."))
+            (StackPhase::Destroying, reason::DESTROYING, format!("Run `{name}` is destroying the infrastructure."))
         }
     };
     conditions::set(&mut status, stack, phase, Kstatus::Reconciling, &Cause::new(why, message), now);

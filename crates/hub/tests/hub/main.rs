@@ -330,6 +330,9 @@ async fn a_lock_file_is_handed_to_the_next_run() {
     let next = world.runner("next", apply()).await;
     let job: Job = serde_json::from_slice(&next.get(path::JOB).await.1).unwrap();
     assert_eq!(job.lock_file.as_deref(), Some("# locked"));
+    let anew = world.runner("anew", RunSpec { ignore_lock_file: true, ..apply() }).await;
+    let job: Job = serde_json::from_slice(&anew.get(path::JOB).await.1).unwrap();
+    assert_eq!(job.lock_file, None);
     assert_eq!(next.get(path::STATE).await.1, state(1, "").as_bytes());
 }
 
@@ -576,7 +579,7 @@ async fn a_state_that_was_handed_in_is_for_its_run_and_only_force_changes_the_li
     assert_eq!(forced.get(path::UPLOAD).await.0, 503);
     assert_eq!(forced.ask(Method::PUT, path::STATE, of_lineage("two", 1)).await.0, 204);
     let error = world.storage().uploads().put(&world.run("forced").await, b"{}").await.unwrap_err().to_string();
-    assert!(error.contains("no terraform state"), "{error}");
+    assert!(error.contains("not a terraform state"), "{error}");
     // Whoever may create Secrets hands in another state after the run was approved.
     world.storage().uploads().put(&world.run("forced").await, of_lineage("three", 1).as_bytes()).await.unwrap();
     let (status, answer) = forced.get(path::UPLOAD).await;

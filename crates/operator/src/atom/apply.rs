@@ -112,7 +112,7 @@ async fn check_new(objects: &Objects<'_>, owner: &Owner, writes: &[Write<'_>]) -
     match foreign {
         Some(key) => Err(ActionError::refused(
             reason::OBJECT_CONFLICT,
-            format!("`{key}` was created by somebody else during the update. Delete it, or rename the object."),
+            format!("`{key}` was created by another client during the update. Delete it, or rename the object."),
         )),
         None => Ok(()),
     }

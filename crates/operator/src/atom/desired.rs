@@ -244,7 +244,7 @@ fn versions(context: &Context, atom: &Subject<Atom>, version: &AtomVersion) -> S
 
 fn version_not_found(atom: &Subject<Atom>) -> Desired {
     let message = format!(
-        "There is no AtomVersion `{}` in namespace `{}`. Create it, or name another one in spec.version.",
+        "AtomVersion `{}` does not exist in namespace `{}`. Create it, or name another one in spec.version.",
         atom.spec.version,
         atom.namespace()
     );

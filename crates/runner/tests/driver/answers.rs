@@ -157,7 +157,7 @@ async fn a_stored_lock_file_is_named_and_an_upgrade_drops_it() {
     let files = [("main.tf", MODULE)];
     let hub = Hub::start(locked(job(Operation::Plan, &WHOLE[..3])), &files, None, None).await;
     let message = hub.run().await.message.unwrap();
-    for words in ["Secret `knoll-state-ws`", "key `lock`", "`knoll init -upgrade`"] {
+    for words in ["Secret `knoll-state-ws`", "key `lock`", "`knoll init -upgrade`", "`--ignore-lock-file`"] {
         assert!(message.contains(words), "{message}");
     }
     let init = |args: &[&str]| Job {

@@ -13,7 +13,7 @@ use crate::messages::json_fault;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It is no JSON, or not of a state.
-    #[error("this is no terraform state: {}", json_fault(.0))]
+    #[error("this is not a terraform state: {}", json_fault(.0))]
     Parse(#[from] serde_json::Error),
     /// It is of another format.
     #[error("the state has format {0}, but only format 4 is known, which terraform writes since 0.12")]

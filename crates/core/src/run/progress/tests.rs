@@ -13,6 +13,7 @@ fn at(second: i64) -> Timestamp {
 fn running(approval: RunApproval) -> Run {
     let spec = RunSpec { workspace: "w".to_owned(), operation: Operation::Apply, approval, ..RunSpec::default() };
     let mut run = Run::new("r", spec);
+    run.metadata.namespace = Some("n".to_owned());
     let job = Some(FrozenJobSummary { digest: "job".to_owned(), ..FrozenJobSummary::default() });
     let bundle = Some("files".to_owned());
     run.status = Some(RunStatus { phase: RunPhase::Starting, job, bundle, ..RunStatus::default() });
@@ -45,7 +46,7 @@ fn a_prompt_is_in_the_status_as_long_as_terraform_waits() {
     let steps = vec![step(StepName::Apply, StepState::Running, 1, 5)];
     let asks = Progress { steps: steps.clone(), prompted_at, ..Progress::default() };
     run.status = Some(merge(&run, &asks, at(10)));
-    let message = "Waiting for an answer in a terminal since 1970-01-01T00:00:00Z: knoll attach r";
+    let message = "Waiting for an answer in a terminal since 1970-01-01T00:00:00Z: knoll attach r -n n";
     assert_eq!(ready(run.status.as_ref().unwrap()), (reason::WAITING_FOR_ANSWER.to_owned(), message.to_owned()));
     let answered = merge(&run, &Progress { steps, sequence: 1, ..Progress::default() }, at(11));
     assert_eq!(ready(&answered).0, reason::PROGRESSING);

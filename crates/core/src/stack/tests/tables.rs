@@ -246,6 +246,7 @@ fn a_rollback_applies_the_last_good_revision_again() {
     world.at_phase(RunPhase::Running).succeed().later(100_000);
     check(&world, "Reverted stuck | apply(a) Succeeded, apply(b) Failed, rollback(a) Succeeded");
     assert!(world.message().contains("`net-2-b` ended as Failed"), "the reason is kept: {}", world.message());
+    assert!(world.message().starts_with("Rolled back to revision a: revision b failed. "), "{}", world.message());
     assert_eq!(world.status().revision.as_deref(), Some("a"));
     // The revision that is applied is wanted again: there is nothing to do.
     world.change("a");
@@ -740,6 +741,7 @@ fn a_state_that_another_run_changed_left_the_stack_ready() {
         let found = drifted(&world).unwrap();
         assert_eq!((found.status.as_str(), found.reason.as_str()), ("True", reason::STATE_CHANGED));
         assert!(found.message.contains("`net-state-rm-x7k2p`"), "{}", found.message);
+        assert!(found.message.contains("knoll stack apply net -n "), "{}", found.message);
 
         world.inputs = resolved("b");
         world.settle();
