@@ -39,6 +39,13 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
         kube::Error::Api(status) => anyhow!("{what}: {}", status.message),
         error @ (kube::Error::HyperError(_) | kube::Error::Service(_)) => {
             let why = innermost(&error);
+            if why.contains("certificate") {
+                let origin = &cluster.origin;
+                return anyhow!(
+                    "{what}: the certificate of the cluster at {server} cannot be verified ({why})\n  check \
+                     `certificate-authority-data` in {origin}"
+                );
+            }
             let hint = match &cluster.origin {
                 Origin::Up(_) => "this is the embedded cluster; start it with `knoll up --detach`".to_owned(),
                 origin => format!("the address comes from {origin}; is the cluster running?"),

@@ -39,10 +39,15 @@ pub struct Stage<'a> {
     pub printer: &'a mut Printer,
 }
 
+/// Standard output does not take what the run prints. Another connection would not help.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot print the output of the run, which continues: {0}")]
+struct Unprinted(#[source] std::io::Error);
+
 impl Stage<'_> {
-    fn print(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+    fn print(&mut self, bytes: &[u8]) -> Result<(), Unprinted> {
         self.printed += position::count(bytes);
-        self.printer.print(bytes)
+        self.printer.print(bytes).map_err(Unprinted)
     }
 }
 
@@ -67,6 +72,7 @@ pub async fn show(stage: &mut Stage<'_>) -> Result<End> {
                 pause = FIRST_PAUSE;
                 true
             }
+            Err(error) if error.is::<Unprinted>() => return Err(error),
             Err(error) => {
                 tracing::debug!(%error, "cannot follow the log");
                 is_gone(&error)

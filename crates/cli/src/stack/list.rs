@@ -35,7 +35,7 @@ pub fn table(list: &[Stack], namespaces: bool, wide: bool, now: Timestamp) -> Ta
         row.extend([
             stack.name_any().into(),
             condition_of(condition::READY).map_or("Unknown", |ready| ready.status.as_str()).to_owned().into(),
-            Cell::new(status.phase.as_str(), tone(status.phase)),
+            Cell::new(phase(stack), tone(status.phase)),
             short(status.revision.as_deref()).into(),
             short(status.pending_revision.as_deref()).into(),
             condition_of(condition::DRIFTED).map(|drifted| drifted.status.clone()).unwrap_or_default().into(),
@@ -48,6 +48,13 @@ pub fn table(list: &[Stack], namespaces: bool, wide: bool, now: Timestamp) -> Ta
         table.row(row);
     }
     table
+}
+
+/// The phase, and whether the Stack is suspended: a Run that waits for a decision is still there then.
+pub fn phase(stack: &Stack) -> String {
+    let phase = stack.status.as_ref().map(|status| status.phase).unwrap_or_default();
+    let is_plain = !stack.spec.suspend || phase == StackPhase::Suspended;
+    if is_plain { phase.as_str().to_owned() } else { format!("{} (suspended)", phase.as_str()) }
 }
 
 /// The colour of a phase.

@@ -51,7 +51,7 @@ fn text(stack: &Stack, now: Timestamp) -> String {
         field("Namespace", &namespace);
     }
     field("Age", &time::age(stack.metadata.creation_timestamp.as_ref(), now));
-    field("Phase", status.phase.as_str());
+    field("Phase", &super::list::phase(stack));
     field("Ready", condition_of(condition::READY).map_or("Unknown", |ready| ready.status.as_str()));
     field("Message", &message(condition::READY));
     field("Warning", &message(condition::VARIABLES_UNDECLARED));

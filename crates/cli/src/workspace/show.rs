@@ -62,7 +62,10 @@ fn text(workspace: &Workspace, now: Timestamp) -> String {
             let plural = if state.resources == 1 { "" } else { "s" };
             let since = state.updated_at.as_ref().map(|at| format!(", written {}", time::moment(at.0)));
             let (serial, resources) = (state.serial, state.resources);
-            field("State", &format!("serial {serial}, {resources} resource{plural}{}", since.unwrap_or_default()));
+            // The status has the state of the last run that has ended.
+            let before = status.active.as_ref().map(|run| format!(" (before run `{run}`)")).unwrap_or_default();
+            let since = since.unwrap_or_default();
+            field("State", &format!("serial {serial}, {resources} resource{plural}{since}{before}"));
             field("Lineage", &state.lineage);
         }
     }
