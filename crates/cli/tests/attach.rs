@@ -67,7 +67,7 @@ fn ctrl_c_cancels_gently_and_says_so() {
     let mut terminal = Terminal::run(&home, &["apply", "-auto-approve"], 24, 100);
     terminal.prints("begun");
     terminal.types("\x03");
-    terminal.prints("cancelling: terraform finishes the operation in progress");
+    terminal.prints("cancelling: terraform, if it runs, finishes the operation in progress");
     terminal.prints("Gracefully shutting down");
     let code = terminal.ends().code();
     terminal.sees("was cancelled");

@@ -116,6 +116,9 @@ fn the_settings_of_a_workspace_are_edited() {
     let (code, text) = said(edit(&meanwhile));
     assert!(code == Some(0) && text.ends_with("Changed workspace `net`\n"), "{text}");
     assert_eq!(history(), "30");
+    // A misspelt field was left out, and the edit with it.
+    let (code, text) = said(edit("sed -i s/stateHistory/stateHistroy/"));
+    assert!(code == Some(1) && text.contains("stateHistroy") && text.contains("your changes are saved in"), "{text}");
     let (code, text) = said(edit("sed -i s/terraform$/pulumi/"));
     assert!(code == Some(1) && text.contains("nothing was changed; your changes are saved in"), "{text}");
 }

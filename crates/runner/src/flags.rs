@@ -34,6 +34,12 @@ pub fn upgrades(args: &[String]) -> bool {
     args.iter().any(|arg| flag(arg) == Some("upgrade") && !arg.ends_with("=false"))
 }
 
+/// The first flag that names a file for a state or for generated configuration. Such a file would be lost with the pod, and
+/// the stored state would not be the one that the command changes.
+pub fn file_in_pod(args: &[String]) -> Option<&str> {
+    args.iter().filter_map(|arg| flag(arg)).find(|name| ["state", "state-out", "generate-config-out"].contains(name))
+}
+
 fn pick(args: &[String], accept: impl Fn(&str) -> bool) -> Vec<OsString> {
     let mut picked = Vec::new();
     let mut args = args.iter();
@@ -83,6 +89,18 @@ mod tests {
         );
         check("-backup - -var a=b", "-var a=b", "-backup -");
         check("-detailed-exitcode -no-color word", "-no-color word", "-no-color");
+    }
+
+    #[test]
+    fn a_state_was_written_to_a_file_that_was_lost_with_the_pod() {
+        let found = |args: &str| {
+            let args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
+            file_in_pod(&args).map(str::to_owned)
+        };
+        assert_eq!(found("-no-color -state-out=x").as_deref(), Some("state-out"));
+        assert_eq!(found("--state x a.b").as_deref(), Some("state"));
+        assert_eq!(found("-generate-config-out=gen.tf").as_deref(), Some("generate-config-out"));
+        assert_eq!(found("-var state=x state -backup=-"), None);
     }
 
     #[test]

@@ -38,6 +38,7 @@ mod watch;
 
 pub use backend::{LOCAL as LOCAL_BACKEND, declared as declared_backend, kept_in_pod};
 pub use command::Args;
+pub use flags::file_in_pod;
 pub use gate::hook;
 pub use install::install;
 pub use run::{Config, ConfigError, run};

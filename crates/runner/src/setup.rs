@@ -37,6 +37,12 @@ pub enum SetupError {
          pull` and store it with `knoll state push FILE`; if nothing exists yet, remove the block"
     )]
     Backend { backend: String, workspace: String },
+    /// A flag names a file that only the pod would have.
+    #[error(
+        "`-{0}` names a file that would be lost with the pod; leave the flag out: the state of the Workspace is used and \
+         stored"
+    )]
+    FileInPod(String),
     /// A state that Knoll does not store would be a file of the pod.
     #[error(
         "Workspace `{workspace}` has `state: external`, and the module declares {declared}: the state would be lost with \
@@ -175,6 +181,9 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
         if module.join(name).exists() {
             return Err(SetupError::Reserved(name.to_owned()));
         }
+    }
+    if let Some(flag) = flags::file_in_pod(&job.args).filter(|_| job.command.as_deref() != Some("sh")) {
+        return Err(SetupError::FileInPod(flag.to_owned()));
     }
     if backend::starts_empty(job, material.state.is_some())
         && let Some(backend) = backend::declared(&module)

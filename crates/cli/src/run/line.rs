@@ -15,6 +15,7 @@ const WORTH_SAYING: Duration = Duration::from_secs(2);
 pub struct Line {
     bar: Option<ProgressBar>,
     live: bool,
+    /// The last text, without its numbers.
     last: String,
     /// When the text last changed, if it was not printed since.
     since: Option<Instant>,
@@ -30,8 +31,9 @@ impl Line {
         if text.is_empty() {
             return;
         }
-        if text != self.last {
-            self.last = text.to_owned();
+        let reason = without_numbers(text);
+        if reason != self.last {
+            self.last = reason;
             self.since = Some(Instant::now());
         }
         if self.live {
@@ -59,6 +61,11 @@ impl Line {
     }
 }
 
+/// Ages and positions change all the time, and are not worth a line each.
+fn without_numbers(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_ascii_digit()).collect()
+}
+
 fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let template = if style::stderr_is_coloured() { "{spinner:.cyan} {wide_msg}" } else { "{spinner} {wide_msg}" };
@@ -67,4 +74,17 @@ fn bar() -> ProgressBar {
     }
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_with_an_age_was_never_printed() {
+        let at =
+            |age: &str| without_numbers(&format!("net-apply-x: waiting in the queue behind `y` (started {age} ago)"));
+        assert_eq!(at("3s"), at("4s"));
+        assert_ne!(at("3s"), without_numbers("net-apply-x: starting"));
+    }
 }

@@ -35,6 +35,12 @@ pub fn spec(workspace: &str, words: &str, args: Vec<String>, now: Situation) -> 
         let name = flag.split('=').next().unwrap_or_default();
         bail!("{}", refusal(words, name));
     }
+    if let Some(flag) = knoll_runner::file_in_pod(&args).filter(|_| words != "sh") {
+        bail!(
+            "`knoll {words}` does not accept `-{flag}`: the file would be lost with the pod of the run\n  \
+             the state of the workspace is used and stored; `knoll state pull` and `knoll state push` copy it"
+        );
+    }
     if operation != Operation::Command
         && let Some(file) = plan_file(words, &args)
     {
@@ -244,9 +250,20 @@ mod tests {
 
     #[test]
     fn what_cannot_work_over_there_is_refused() {
-        for args in ["-out=plan", "-out plan", "--out=plan", "-chdir=..", "plan.bin", "-var x=1 -json plan.bin"] {
+        for args in [
+            "-state=x",
+            "-state-out x",
+            "-generate-config-out=g.tf",
+            "-out=plan",
+            "-out plan",
+            "--out=plan",
+            "-chdir=..",
+            "plan.bin",
+            "-var x=1 -json plan.bin",
+        ] {
             assert!(made("plan", args, HERE).is_err(), "{args}");
         }
+        assert!(made("state mv", "-state-out=y a.b a.b", HERE).is_err() && made("sh", "-state x", HERE).is_ok());
         for args in ["-var x=1 -target a.b", "-refresh=false -var-file x.tfvars -compact-warnings"] {
             assert!(made("plan", args, HERE).is_ok(), "{args}");
         }

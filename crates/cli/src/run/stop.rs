@@ -82,7 +82,8 @@ impl Presses {
                 format!("{error:#}\npress Ctrl-C once more to detach")
             }
             (Ok(()), false) => {
-                "cancelling: terraform finishes the operation in progress; press Ctrl-C again to kill it".to_owned()
+                "cancelling: terraform, if it runs, finishes the operation in progress; press Ctrl-C again to kill it"
+                    .to_owned()
             }
             (Ok(()), true) => "killing terraform; press Ctrl-C once more to detach".to_owned(),
         };

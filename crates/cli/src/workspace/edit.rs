@@ -9,7 +9,7 @@ use knoll_api::Workspace;
 use knoll_api::names::field_manager;
 use knoll_api::workspace::WorkspaceSpec;
 use kube::ResourceExt;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams, ValidationDirective};
 
 use super::{Session, WorkspaceArg};
 use crate::connect::{Connection, Explain};
@@ -53,6 +53,11 @@ pub async fn run(args: WorkspaceEditArgs, outer: &Connection) -> Result<ExitCode
             bail!("the spec is not valid YAML: {error}\n  nothing was changed{}", keep(file));
         }
     };
+    if text != before
+        && let Err(error) = check(&session, &name, &text).await
+    {
+        bail!("{error:#}\n  nothing was changed{}", keep(file));
+    }
     if spec == workspace.spec {
         style::say("Unchanged", &format!("workspace `{name}`"));
         return Ok(ExitCode::SUCCESS);
@@ -63,6 +68,21 @@ pub async fn run(args: WorkspaceEditArgs, outer: &Connection) -> Result<ExitCode
     }
     style::say("Changed", &format!("workspace `{name}`"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets the API server check the edited text. An unknown field is an error here; the typed spec would leave it out.
+async fn check(session: &Session, name: &str, text: &str) -> Result<()> {
+    let spec: serde_json::Value = serde_saphyr::from_str(text)?;
+    let params = PatchParams {
+        dry_run: true,
+        field_manager: Some(field_manager::CLI.to_owned()),
+        field_validation: Some(ValidationDirective::Strict),
+        ..PatchParams::default()
+    };
+    let patch = Patch::Merge(serde_json::json!({"spec": spec}));
+    let checked = session.api::<Workspace>().patch(name, &params, &patch).await;
+    checked.explain(&session.cluster, &format!("cannot update workspace `{name}`"))?;
+    Ok(())
 }
 
 /// Replaces the spec, unless it differs from the one that was shown.
