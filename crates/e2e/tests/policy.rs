@@ -327,6 +327,43 @@ async fn who_asked_for_a_change_does_not_approve_it() {
     namespace.run_in("second", RunPhase::Succeeded).await;
 }
 
+/// Eve changed a ConfigMap of Uma's Stack. The Run named Uma, so Eve could approve her own change.
+#[tokio::test]
+async fn a_change_of_a_config_map_was_approved_by_its_author_in_the_name_of_another() {
+    let namespace = World::get().namespace().await;
+    let uma = namespace.person("uma", &["knoll-editor"]);
+    let eve = namespace.person("eve", &["knoll-editor", "knoll-approver"]);
+    let ann = namespace.person("ann", &["knoll-approver"]);
+    let policy = PolicyOf::apply(&namespace, "eyes", "review: {floor: Manual, fourEyes: true}");
+    let _ = uma.kubectl(&["create", "configmap", "net", "--from-literal=main.tf=# nothing"]).ok();
+    let stack = format!(
+        "apiVersion: knoll.dev/v1alpha1\nkind: Stack\nmetadata: {{name: net, annotations: {{knoll.dev/requested-by: \"{}\"}}}}\nspec: {{source: {{configMap: {{name: net}}}}}}\n",
+        uma.user
+    );
+    let _ = uma.kubectl_with(&stack, &CREATE).ok();
+    let is_ready = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.phase == StackPhase::Ready);
+    let status = namespace.until::<Stack>("net", "was ready", is_ready).await.status.unwrap();
+    let first: Run = namespace.api().get(&status.last_run.unwrap()).await.unwrap();
+    assert_eq!(first.spec.requested_by.as_deref(), Some(uma.user.as_str()));
+    known(&namespace, "net", &policy).await;
+
+    let evil = r#"{"data": {"main.tf": "resource \"terraform_data\" \"a\" {}"}}"#;
+    let _ = eve.kubectl(&["patch", "configmap", "net", "--type=merge", "--patch", evil]).ok();
+    let is_second = |stack: &Stack| stack.status.as_ref().is_some_and(|status| status.runs == 2);
+    let status = namespace.until::<Stack>("net", "started a second run", is_second).await.status.unwrap();
+    let second = status.last_run.unwrap();
+    let run: Run = namespace.api().get(&second).await.unwrap();
+    assert_eq!(run.spec.requested_by, None);
+    let digest = digest_of(&namespace, &second).await;
+    let _ = eve.kubectl_with(&approval("own", &second, &digest, "Approve", &eve.user), &CREATE).ok();
+    let counted = |approval: &Approval| approval.status.as_ref().is_some_and(|s| s.phase == ApprovalPhase::Counted);
+    namespace.until::<Approval>("own", "counted", counted).await;
+    let run: Run = namespace.api().get(&second).await.unwrap();
+    assert_eq!(run.status.unwrap().phase, RunPhase::Review, "her own Approval is not enough");
+    let _ = ann.kubectl_with(&approval("other", &second, &digest, "Approve", &ann.user), &CREATE).ok();
+    namespace.run_in(&second, RunPhase::Succeeded).await;
+}
+
 #[tokio::test]
 async fn what_a_policy_does_not_allow_is_refused_before_a_pod_exists() {
     let namespace = World::get().namespace().await;

@@ -23,10 +23,12 @@ use crate::{
     atom,
     controller::Written,
     events::Recorder,
+    fetches::RunFetches,
     index::{Cache, References},
     metrics::Metrics,
     policy::{KnownPolicies, Undecodable},
     references,
+    run::StoredSource,
     stack::{InputCache, RemoteSources},
     watch::Triggers,
 };
@@ -68,6 +70,8 @@ pub struct Context {
     pub stack_inputs: InputCache,
     /// The sources of Stacks outside of the cluster.
     pub sources: RemoteSources,
+    /// The fetches of the sources of commands that are frozen.
+    pub run_fetches: RunFetches<StoredSource>,
     /// The Policies as they were when their last event came.
     pub known_policies: KnownPolicies,
     /// The objects that cannot be decoded.
@@ -249,6 +253,7 @@ impl Context {
             nonces: Nonces::default(),
             stack_inputs: InputCache::default(),
             sources,
+            run_fetches: RunFetches::default(),
             known_policies: KnownPolicies::default(),
             undecodable: Undecodable::default(),
             ask,

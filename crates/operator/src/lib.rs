@@ -10,6 +10,7 @@ mod context;
 mod controller;
 mod driver;
 mod events;
+mod fetches;
 pub mod health;
 mod index;
 pub mod lease;

@@ -8,6 +8,7 @@ use knoll_api::{
     Approval, Run, RunStatus, Source, Stack, Workspace,
     names::{finalizer, reason},
     run::RunPhase,
+    source::SourceKind,
 };
 use knoll_core::{
     events::{self, Event},
@@ -30,6 +31,7 @@ use crate::{
     context::Context,
     controller::{Error, Written, code},
     driver::{Effect, Observation, Reconciler, set_finalizer},
+    fetches::FetchStanding,
     index::Target,
     policy,
 };
@@ -199,14 +201,19 @@ async fn current_pod(context: &Context, run: &Subject<Run>) -> Result<Option<Arc
 }
 
 /// Freezes the job of a command, and stores the files of its source as a bundle.
-async fn freeze_command(context: &Context, seen: &SeenRun, source: Option<&Source>) -> Result<RunOutcome, Error> {
+async fn freeze_command(context: &Arc<Context>, seen: &SeenRun, source: Option<&Source>) -> Result<RunOutcome, Error> {
     let run = &seen.run;
-    let bundle = match source {
-        Some(source) => match store_source(context, run, source).await? {
-            Ok(bundle) => bundle,
-            Err(message) => return Ok(RunOutcome::CommandRejected { reason: reason::SOURCE_FAILED, message }),
-        },
-        None => None,
+    let stored = match source {
+        Some(source) => stored_source(context, run, source).await,
+        None => Some(Ok(Ok(None))),
+    };
+    let bundle = match stored.transpose()? {
+        Some(Ok(bundle)) => bundle,
+        Some(Err(message)) => return Ok(RunOutcome::CommandRejected { reason: reason::SOURCE_FAILED, message }),
+        None => {
+            let message = "The files of the source are being fetched.".to_owned();
+            return Ok(RunOutcome::PodBlocked { reason: reason::FETCHING, message, job: None });
+        }
     };
     let Some(workspace) = seen.workspace.as_deref() else {
         return Ok(RunOutcome::PodBlocked {
@@ -225,13 +232,32 @@ async fn freeze_command(context: &Context, seen: &SeenRun, source: Option<&Sourc
     })
 }
 
-/// Stores the files of a source as a bundle, or says why they cannot be used. There is no digest for files that were
-/// stored already.
-async fn store_source(
-    context: &Context,
-    run: &Subject<Run>,
-    source: &Source,
-) -> Result<Result<Option<String>, String>, Error> {
+/// The digest of files that were stored, or why they cannot be used. There is no digest for files that were stored already.
+pub type StoredSource = Result<Result<Option<String>, String>, Error>;
+
+/// The files of a source, stored as a bundle. Those from outside of the cluster are fetched beside the reconcile, which is
+/// repeated at their end: a server that never answers would hold up other Runs. `None` while that goes on.
+async fn stored_source(context: &Arc<Context>, run: &Subject<Run>, source: &Source) -> Option<StoredSource> {
+    if !matches!(source.kind(), Some(SourceKind::Git(_) | SourceKind::Archive(_))) {
+        return Some(store_source(context, run, source).await);
+    }
+    match context.run_fetches.next(run.uid()) {
+        FetchStanding::Done(result) => Some(result),
+        FetchStanding::Underway => None,
+        FetchStanding::Due => {
+            let (context, run, source) = (context.clone(), run.clone(), source.clone());
+            tokio::spawn(async move {
+                let _slot = context.sources.slots().acquire(run.namespace()).await;
+                context.run_fetches.finish(run.uid(), store_source(&context, &run, &source).await);
+                context.ask.run(run.namespace(), run.name());
+            });
+            None
+        }
+    }
+}
+
+/// Stores the files of a source as a bundle.
+async fn store_source(context: &Context, run: &Subject<Run>, source: &Source) -> StoredSource {
     let failed = Error::api("cannot read the files of a run");
     let bundle = match context.sources.resolver().resolve(run.namespace(), source, None).await {
         Ok(Origin::Stored(_)) => return Ok(Ok(None)),

@@ -14,6 +14,7 @@ use knoll_api::{
     names::{annotation, condition, reason},
     run::{RunApproval, RunPhase, RunSpec},
     wire::Progress,
+    workspace::WorkspaceSpec,
 };
 use knoll_core::conditions;
 use kube::{
@@ -229,4 +230,37 @@ async fn a_deleted_run_holds_the_lock_until_its_pod_has_ended() {
         .await;
     world.phase("two", RunPhase::Starting).await;
     operator.stop().await;
+}
+
+/// Each of these commands waited two minutes for its server, in one of the few places for Runs of all namespaces.
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_whose_git_server_never_answers_held_up_every_run() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // Connections are taken by the kernel, and nobody reads from them.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/net.git", server.local_addr().unwrap());
+    let world = World::start().await;
+    let operator = world.operator();
+    let spec = WorkspaceSpec { privileged_commands: vec!["sh".to_owned()], ..WorkspaceSpec::default() };
+    world.api::<Workspace>().create(&PostParams::default(), &Workspace::new("guarded", spec)).await.unwrap();
+    let command = json!({
+        "workspace": "guarded", "operation": "command", "command": "sh", "args": ["-c", "true"],
+        "source": {"git": {"url": url}},
+    });
+    let command: RunSpec = serde_json::from_value(command).unwrap();
+    for number in 0..40 {
+        world.run(&format!("command-{number}"), command.clone()).await;
+    }
+    let fetching = |run: &Run| {
+        let conditions = run.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|found| found.reason == reason::FETCHING)
+    };
+    for number in 0..40 {
+        world.run_until(&format!("command-{number}"), "was being fetched for", fetching).await;
+    }
+    world.workspace("net").await;
+    world.run("one", apply("net")).await;
+    world.phase("one", RunPhase::Starting).await;
+    drop(server);
+    operator.kill().await;
 }

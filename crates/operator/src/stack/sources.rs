@@ -16,30 +16,30 @@ use knoll_core::{
 };
 use knoll_storage::{Earlier, Origin, SourceError};
 use kube::runtime::reflector::ObjectRef;
-use tokio::sync::Semaphore;
 
 use super::inputs::version;
-use crate::context::Context;
-
-/// The number of fetches at a time: enough that one slow server does not hold up the others, few enough for the memory
-/// that the files take.
-const AT_ONCE: usize = 8;
+use crate::{context::Context, fetches::FetchSlots};
 
 /// The fetches of all Stacks.
 pub struct RemoteSources {
     resolver: knoll_storage::Sources,
     records: Mutex<HashMap<ObjectRef<Stack>, FetchRecord>>,
-    permits: Semaphore,
+    slots: FetchSlots,
 }
 
 impl RemoteSources {
     pub fn new(resolver: knoll_storage::Sources) -> Self {
-        Self { resolver, records: Mutex::default(), permits: Semaphore::new(AT_ONCE) }
+        Self { resolver, records: Mutex::default(), slots: FetchSlots::default() }
     }
 
     /// Resolves a source to a bundle.
     pub fn resolver(&self) -> &knoll_storage::Sources {
         &self.resolver
+    }
+
+    /// The places of fetches.
+    pub fn slots(&self) -> &FetchSlots {
+        &self.slots
     }
 
     /// Forgets a Stack that is gone.
@@ -72,8 +72,7 @@ pub(super) fn observe(context: &Arc<Context>, stack: &Subject<Stack>) -> Option<
 /// Fetches, records the result, and asks for a reconcile.
 async fn fetch(context: Arc<Context>, stack: Subject<Stack>, started: StartedFetch) {
     let sources = &context.sources;
-    // The semaphore is never closed.
-    let Ok(_permit) = sources.permits.acquire().await else { return };
+    let Some(_slot) = sources.slots.acquire(stack.namespace()).await else { return };
     let result = newest(&context, &stack, &started).await;
     if let Some(record) = sources.lock().get_mut(&ObjectRef::from_obj(&*stack)) {
         record.finish(&started.request, result, context.now());
