@@ -73,7 +73,9 @@ impl<'a> Session<'a> {
         std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
         let mut output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        output.stderr = said[said.find("error: ").unwrap_or_default()..].as_bytes().to_vec();
+        // A line of the runner begins with `knoll: error: `.
+        let own = said.find("\nerror: ").map_or(0, |at| at + 1);
+        output.stderr = said[own..].as_bytes().to_vec();
         self.told(&format!("knoll {}", words.join(" ")), output);
     }
 

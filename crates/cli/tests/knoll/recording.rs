@@ -49,6 +49,8 @@ impl Recorder {
     fn run(&mut self, command: &str) -> String {
         let actual = self.names.iter().fold(command.to_owned(), |text, (shown, name)| text.replace(shown, name));
         let output = self.shell(&actual);
+        // A failed test shows how far it came.
+        println!("$ {actual}\n{}", String::from_utf8_lossy(&output.stdout));
         let text = realigned(&String::from_utf8_lossy(&output.stdout), |cell| self.shown(cell));
         let text = text.lines().fold(String::new(), |text, line| {
             let line = self.shown(line.trim_end());
