@@ -40,8 +40,9 @@ impl Choice {
     pub fn check_writable(folder: &Path) -> Result<()> {
         let existing = folder.join(FOLDER);
         let place = if existing.exists() { existing } else { folder.to_owned() };
-        let writable = nix::unistd::access(&place, nix::unistd::AccessFlags::W_OK);
-        writable.with_context(|| {
+        // The permissions alone do not tell: root may write everywhere, and a file system may still be read-only.
+        let probe = tempfile::tempfile_in(&place).map(drop);
+        probe.with_context(|| {
             format!(
                 "the selected workspace cannot be stored in `{}`; use `-w NAME` instead of a selection, or another directory",
                 place.display()
