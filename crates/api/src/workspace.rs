@@ -52,7 +52,7 @@ pub struct WorkspaceSpec {
     ))]
     pub version: Option<String>,
     /// The image of the pods, instead of the one derived from `tool` and `version`. It must contain the tool and
-    /// `/bin/sh`.
+    /// `/bin/sh`. The embedded cluster of `knoll up` uses the programs of the machine instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub image: Option<String>,

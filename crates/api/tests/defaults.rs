@@ -217,7 +217,7 @@ fn kubectl_explain_tells_every_default_and_the_meaning_of_every_value() {
     }
     assert_eq!(found, Vec::<String>::new());
     let on_failure = schema("Stack", "spec")["properties"]["onFailure"]["description"].clone();
-    let expect = "`Hold`: Nothing, until the Stack changes.";
+    let expect = "`Hold`: Nothing is done until the Stack changes.";
     assert!(on_failure.as_str().unwrap().contains(expect), "{on_failure}");
     assert!(on_failure.as_str().unwrap().ends_with("Defaults to `Hold`."), "{on_failure}");
 }

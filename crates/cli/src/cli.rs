@@ -93,6 +93,10 @@ pub enum Command {
     /// Watch stacks and runs in a live table
     Watch(runs::watch::WatchArgs),
     /// Start the embedded cluster with Knoll running in it
+    #[command(
+        after_help = "The node of the embedded cluster runs containers as processes of this machine. It pulls no images: runs use the\n\
+                            `terraform` or `tofu` on the PATH, whatever the `image` of a workspace says."
+    )]
     Up(cluster::up::UpArgs),
     /// Stop the embedded cluster
     Down(cluster::down::DownArgs),

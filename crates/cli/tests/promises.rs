@@ -187,7 +187,7 @@ async fn bad_input_is_told_and_changes_nothing() {
     place.run("waits", with_module("", json!({"workspace": "later"}))).await;
     let waits =
         place.until("waits", "it says what it waits for", |status| reason(status).0 == "WorkspaceNotFound").await;
-    assert!(reason(&waits).1.contains("no Workspace `later`"));
+    assert!(reason(&waits).1.contains("Workspace `later` does not exist"));
     place.told("waits", "WorkspaceNotFound").await;
     place.workspace("later", json!({})).await;
     place.succeeded("waits").await;

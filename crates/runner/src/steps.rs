@@ -318,7 +318,7 @@ impl Steps {
             planned.summary = Some(tokio::spawn(async move {
                 match summary.await {
                     Ok(summary) => reporter.planned(summary),
-                    Err(error) => console.line(&format!("knoll: cannot describe the plan: {error}")).await,
+                    Err(error) => console.line(&format!("knoll: error: cannot describe the plan: {error}")).await,
                 }
             }));
         }

@@ -31,7 +31,9 @@ pub fn of(run: &Run) -> Ending {
             Ending { code, message: Some(format!("run `{name}` was cancelled: {text}")) }
         }
         RunPhase::Discarded => {
-            Ending { code: 1, message: Some(format!("the plan of run `{name}` was not applied: {text}")) }
+            let what = if status.plan.is_some() { "the plan of run" } else { "run" };
+            let done = if status.plan.is_some() { "applied" } else { "started" };
+            Ending { code: 1, message: Some(format!("{what} `{name}` was not {done}: {text}")) }
         }
         _ => {
             let code = status.exit_code.filter(|code| *code != 0).unwrap_or(1);
@@ -72,6 +74,6 @@ mod tests {
         let cancelled = json!({"phase": "Cancelled", "conditions": ready("Cancelled")});
         assert_eq!(ending(cancelled), (130, Some("run `r` was cancelled: Because.".into())));
         let discarded = json!({"phase": "Discarded", "conditions": ready("Discarded")});
-        assert_eq!(ending(discarded), (1, Some("the plan of run `r` was not applied: Because.".into())));
+        assert_eq!(ending(discarded), (1, Some("run `r` was not started: Because.".into())));
     }
 }

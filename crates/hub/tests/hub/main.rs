@@ -555,7 +555,7 @@ async fn earlier_states_are_kept_one_a_run_and_can_be_read() {
     let old = world.storage().states().version("default", "w", 4).await.unwrap();
     assert_eq!(old, of_lineage("l", 4));
     let gone = world.storage().states().version("default", "w", 2).await.unwrap_err().to_string();
-    assert!(gone.contains("no state of serial 2; it has 6, 4"), "{gone}");
+    assert!(gone.contains("has no stored state with serial 2; it has 6, 4"), "{gone}");
 
     let runner = world.runner("back", states::rollback("w", 4)).await;
     let (status, content) = runner.get(&format!("{}?serial=4", path::HISTORY)).await;

@@ -212,7 +212,7 @@ async fn a_hub_that_comes_back_gets_the_state_and_the_reason() {
     hub.told.lock().unwrap().away = 0;
     let exit = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap().unwrap();
     assert_eq!(exit.reason, Some(EndReason::HubLost), "{exit:?}");
-    assert!(exit.message.unwrap().contains("not heard for 2s"));
+    assert!(exit.message.unwrap().contains("did not respond for 2s"));
     assert!(hub.resources().contains(&"first".to_owned()));
 }
 
@@ -290,7 +290,7 @@ async fn another_version_than_asked_for_says_what_to_do() {
     let message = exit.message.unwrap();
     assert!(message.contains("requires terraform 0.13.7, but the run's image has 1."), "{message}");
     assert!(message.contains("`spec.version`") && message.contains("`spec.image`"), "{message}");
-    assert!(hub.log().contains(&format!("knoll: {message}")), "{}", hub.log());
+    assert!(hub.log().contains(&format!("knoll: error: {message}")), "{}", hub.log());
     assert_eq!(hub.step(StepName::Init).attempts, 1, "another attempt would not help");
 }
 
@@ -372,7 +372,7 @@ async fn a_plan_that_cannot_be_described_is_not_decided_on() {
         let hub = Hub::start(asked, &[("main.tf", THREE)], None, None).await;
         let exit = hub.run().await;
         assert_eq!(hub.last_report().plan, None, "what it would do is not known");
-        assert!(hub.log().contains("knoll: cannot describe the plan"), "{}", hub.log());
+        assert!(hub.log().contains("knoll: error: cannot describe the plan"), "{}", hub.log());
         assert!(hub.log().contains("no schema"), "{}", hub.log());
         (hub, exit)
     };
