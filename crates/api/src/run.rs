@@ -258,6 +258,9 @@ pub struct RunStatus {
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The `resourceVersion` with which the Run was created. It orders the Runs that were created in the same second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_version: Option<String>,
     /// The steps of the run, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]

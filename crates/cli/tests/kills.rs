@@ -288,7 +288,7 @@ async fn many_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
     // They started in the order of their creation, each after the end of the previous one.
     let runs = kube::Api::<knoll_api::Run>::list(&place.api(), &Default::default()).await.unwrap();
     let mut order: Vec<_> = runs.items.iter().filter(|run| names.contains(&run.name_any())).collect();
-    order.sort_by_key(|run| (run.metadata.creation_timestamp.clone().map(|time| time.0), run.metadata.name.clone()));
+    order.sort_by_key(|run| knoll_core::queue::Arrival::of(run));
     let times: Vec<_> = order
         .iter()
         .map(|run| run.status.as_ref().unwrap())

@@ -24,7 +24,7 @@ use crate::{
     run::requested_by,
     steps,
 };
-use queue::{Lane, QueueEntry, QueueStanding, View};
+use queue::{Arrival, Lane, QueueEntry, QueueStanding, View};
 
 /// The wait before the pods of a Run that is gone are looked at again.
 const LINGERING: Duration = Duration::from_secs(1);
@@ -220,7 +220,7 @@ fn entry(seen: &WorkspaceFacts<'_>, run: &Run, workspace_is_going: bool) -> Queu
     };
     QueueEntry {
         name: run.name_any(),
-        created: run.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
+        arrival: Arrival::of(run),
         lane: queue::lane(&run.spec),
         standing,
     }
