@@ -87,6 +87,8 @@ pub mod reason {
     pub const NO_CHANGES: &str = "NoChanges";
     /// The plan is waiting for an Approval.
     pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
+    /// As many Runs have a pod as a Policy allows.
+    pub const WAITING_FOR_SLOT: &str = "WaitingForSlot";
     /// Terraform is waiting for an answer in a terminal.
     pub const WAITING_FOR_ANSWER: &str = "WaitingForAnswer";
     /// An Approval approved the plan.

@@ -5,6 +5,10 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub mod limits;
+
+pub use limits::{LimitRules, RetentionLimits, RunLimits};
+
 use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};
 
 /// The demands, and the Workspaces that they hold for. Of all Policies that match a Workspace the strictest counts, for
@@ -40,6 +44,9 @@ pub struct PolicySpec {
     /// What runs may use. A list that is absent allows everything, an empty one nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<AllowRules>,
+    /// How much runs may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitRules>,
 }
 
 /// Who has to agree to a run.

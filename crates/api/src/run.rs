@@ -142,7 +142,7 @@ pub struct RunSpec {
     /// How long the run waits for a client. Defaults to 1m. After that it continues without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach_timeout: Option<Duration>,
-    /// How long the Run is kept after it has finished. If absent, it is kept until it is deleted.
+    /// How long the Run is kept after it has finished. If absent, its Workspace decides (`runHistory`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_after_finished: Option<Duration>,
     /// The user who asked for the run. It must be the user who creates the object; the operator copies it from a Stack
@@ -269,6 +269,9 @@ pub struct RunStatus {
     /// was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<RunApproval>,
+    /// The timeouts that hold, if a Policy limits timeouts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<Timeouts>,
     /// The summary of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSummary>,

@@ -42,6 +42,7 @@ fn an_empty_workspace_has_the_defaults() {
     assert_eq!(workspace.spec.tool, Tool::Terraform);
     assert_eq!(workspace.spec.state, StateKind::Managed);
     assert_eq!(workspace.spec.state_history, 10);
+    assert_eq!(workspace.spec.run_history, 20);
     assert_eq!(workspace.spec.deletion_policy, WorkspaceDeletionPolicy::Orphan);
 }
 

@@ -262,6 +262,9 @@ async fn killed_at_any_phase_the_cluster_comes_back_and_every_run_ends_as_it_sho
 async fn many_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
     let world = World::start().await;
     let place = world.place("queue").await;
+    // All are looked at afterwards.
+    let history = kube::api::Patch::Merge(json!({"spec": {"runHistory": 100}}));
+    kube::Api::<knoll_api::Workspace>::patch(&place.api(), "w", &Default::default(), &history).await.unwrap();
     let names: Vec<String> = (0..often(8, 50)).map(|number| format!("r{number:02}")).collect();
     let module = |name: &str| {
         format!(

@@ -27,6 +27,7 @@ use crate::{
     metrics::Metrics,
     policy::{KnownPolicies, Undecodable},
     references,
+    slots::SlotKeeper,
     stack::{InputCache, RemoteSources},
     watch::Triggers,
 };
@@ -70,6 +71,8 @@ pub struct Context {
     pub sources: RemoteSources,
     /// The Policies as they were when their last event came.
     pub known_policies: KnownPolicies,
+    /// The slots of Runs.
+    pub slots: SlotKeeper,
     /// The objects that cannot be decoded.
     pub undecodable: Undecodable,
     /// Where to ask for a reconcile.
@@ -250,6 +253,7 @@ impl Context {
             stack_inputs: InputCache::default(),
             sources,
             known_policies: KnownPolicies::default(),
+            slots: SlotKeeper::default(),
             undecodable: Undecodable::default(),
             ask,
             created: Created::default(),

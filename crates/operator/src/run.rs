@@ -31,7 +31,7 @@ use crate::{
     controller::{Error, Written, code},
     driver::{Effect, Observation, Reconciler, set_finalizer},
     index::Target,
-    policy,
+    policy, slots,
 };
 
 pub struct Runs;
@@ -302,6 +302,9 @@ async fn create_pod(
     let Some(workspace) = seen.workspace.as_deref() else {
         return blocked(reason::POD_FAILED, format!("Workspace `{}` is gone.", run.spec.workspace), &status);
     };
+    if let Err(full) = slots::take(context, &run.id, &seen.policy) {
+        return Ok(RunOutcome::NoSlot { message: full.message(), again_in: slots::ASK_AGAIN });
+    }
     let template = match template(context, run, workspace, stage, &mut status).await {
         Ok(template) => template,
         Err(error) => {

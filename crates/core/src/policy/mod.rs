@@ -7,13 +7,14 @@ mod address;
 mod check;
 mod demands;
 mod image;
+mod limits;
 mod pods;
 mod selector;
 
 use std::{collections::BTreeMap, fmt};
 
 use knoll_api::{
-    policy::{AllowRules, AllowedHooks, Policy, PolicySetting, ReviewFloor, ReviewRules},
+    policy::{AllowRules, AllowedHooks, LimitRules, Policy, PolicySetting, ReviewFloor, ReviewRules},
     stack::{Stack, StackApproval},
     workspace::Workspace,
 };
@@ -43,6 +44,7 @@ struct Matched {
     policy: String,
     review: ReviewRules,
     allow: AllowRules,
+    limits: LimitRules,
 }
 
 /// A Policy that cannot be read.
@@ -156,7 +158,12 @@ pub fn effective<'a>(
         faults.extend(check::unreadable(&allow));
         let unreadable = |(field, why)| Unreadable { policy: name.clone(), field, why };
         effective.unreadable.extend(faults.into_iter().map(unreadable));
-        effective.rules.push(Matched { review: spec.review.clone().unwrap_or_default(), allow, policy: name.clone() });
+        effective.rules.push(Matched {
+            review: spec.review.clone().unwrap_or_default(),
+            allow,
+            limits: spec.limits.clone().unwrap_or_default(),
+            policy: name.clone(),
+        });
     }
     effective.rules.sort_by(|a, b| a.policy.cmp(&b.policy));
     effective.unreadable.sort();
@@ -240,7 +247,7 @@ fn setting(field: &str, value: String, kind: &str, name: &str) -> PolicySetting 
 
 /// The demands of one Policy, without those that demand nothing.
 fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
-    let Matched { policy, review, allow } = rule;
+    let Matched { policy, review, allow, limits } = rule;
     let ReviewRules { floor, approvers, groups, four_eyes } = review;
     let AllowRules { sources, images, service_accounts, tools, pod, hooks, stack_override, privileged } = allow;
     let mut found = Vec::new();
@@ -288,6 +295,7 @@ fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
         let operations = privileged.operations.iter().map(|operation| operation.as_str().to_owned());
         note("allow.privileged", list(operations.chain(privileged.commands.iter().cloned())));
     }
+    limits::shown(limits, &mut note);
     found
 }
 
