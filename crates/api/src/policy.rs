@@ -6,8 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub mod limits;
+pub mod windows;
 
 pub use limits::{LimitRules, RetentionLimits, RunLimits};
+pub use windows::{Change, Freeze, OpenWindow, WindowRules};
 
 use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};
 
@@ -47,6 +49,9 @@ pub struct PolicySpec {
     /// How much runs may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitRules>,
+    /// When changes may start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windows: Option<WindowRules>,
 }
 
 /// Who has to agree to a run.

@@ -66,6 +66,8 @@ use crate::{
     .message("snapshot has files and variables of its own; leave source and variablesFrom out"))]
 #[x_kube(validation = Rule::new("!has(self.attachTimeout) || (has(self.attach) && self.attach)")
     .message("attachTimeout needs attach: true"))]
+#[x_kube(validation = Rule::new("!has(self.startNow) || has(self.requestedBy)")
+    .message("startNow needs requestedBy, so that the record says who did not wait"))]
 pub struct RunSpec {
     /// The name of the Workspace, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
@@ -145,6 +147,9 @@ pub struct RunSpec {
     /// How long the Run is kept after it has finished. If absent, its Workspace decides (`runHistory`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_after_finished: Option<Duration>,
+    /// Starts the Run outside of the windows of Policies (`windows`), where they let its user. It needs `requestedBy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_now: Option<StartNow>,
     /// The user who asked for the run. It must be the user who creates the object; the operator copies it from a Stack
     /// to its Runs. If absent, that user is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -178,6 +183,19 @@ impl RunSpec {
             None => self.source.as_ref().map(Cow::Borrowed),
         }
     }
+}
+
+/// Why a Run does not wait for a window, for the record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StartNow {
+    /// The reason, for people.
+    #[schemars(length(min = 1, max = 1024))]
+    pub because: String,
+    /// The groups of the user, of which a Policy has to name one in `windows.overrideGroups`.
+    #[serde(default)]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
+    pub groups: Vec<String>,
 }
 
 /// The input of a Run: the values of `-var` and `-backend-config`, variable files and piped standard input. The Secret

@@ -26,6 +26,7 @@ pub mod status;
 pub mod steps;
 pub mod stop_times;
 mod stopping;
+mod windows;
 
 use std::time::Duration;
 
@@ -311,6 +312,9 @@ pub fn reports_foreign_pod(run: &Run) -> bool {
 fn create_pod(facts: &RunFacts<'_>, mut status: RunStatus, stage: Stage, now: Timestamp) -> RunDecision {
     if facts.workspace.is_none() {
         return workspace_gone(facts, now);
+    }
+    if let Some(closed) = windows::check(facts, &mut status, stage, now) {
+        return closed;
     }
     status.timeouts = facts.policy.limits_timeouts().then(|| facts.timeouts());
     let obstacle = leftover(facts, now).map(|pod| {

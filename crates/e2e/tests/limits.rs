@@ -1,4 +1,4 @@
-//! The order of the queue, what is kept of finished Runs, and slots.
+//! The order of the queue, what is kept of finished Runs, slots and windows.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use k8s_openapi::api::core::v1::Pod;
@@ -148,4 +148,46 @@ async fn a_policy_limits_how_many_runs_have_a_pod_and_for_how_long_steps_may_tak
     let _ = namespace.knoll(&["cancel", "first", "--now"]);
     namespace.run_in("second", RunPhase::Succeeded).await;
     namespace.run_in("third", RunPhase::Succeeded).await;
+}
+
+#[tokio::test]
+async fn a_change_waits_for_the_end_of_a_freeze_unless_somebody_may_start_it_now() {
+    let namespace = World::get().namespace().await;
+    let freeze = "windows: {freezes: [{reason: The fair., from: \"2020-01-01T00:00:00Z\", until: \"2090-01-01T00:00:00Z\"}], overrideGroups: [\"system:authenticated\"]}";
+    let policy = PolicyOf::apply(&namespace, freeze);
+    namespace.create(&workspace("w"));
+    policy.known("w").await;
+    namespace.create(&run("waits", "w", &inline(MODULE)));
+    let status = waits_for(&namespace, "waits", reason::WAITING_FOR_WINDOW).await;
+    let expect = format!(
+        "It waits until 2090-01-01T00:00:00Z: Policy `{}` has a freeze: The fair (spec.windows.freezes). Users in `system:authenticated` may start a Run at any time: knoll apply --now --because REASON",
+        policy.name
+    );
+    assert_eq!((ready(&status).1, &status.pod_name), (expect.as_str(), &None));
+    // A plan changes nothing.
+    let plan = run("plan", "w", &inline(MODULE)).replace("operation: apply", "operation: plan");
+    namespace.create(&plan);
+    namespace.run_in("plan", RunPhase::Succeeded).await;
+    // Nobody takes the name of another user, or a group that they are not in.
+    let uma = namespace.person("uma", &["knoll-user"]);
+    let now = |name: &str, by: &str, group: &str| {
+        let fields = format!("  requestedBy: {by}\n  startNow: {{because: outage, groups: [\"{group}\"]}}\n");
+        run(name, "v", &inline(MODULE)) + &fields
+    };
+    let create = ["create", "-f", "-"];
+    let refused = uma.kubectl_with(&now("x", &uma.user, "system:masters"), &create);
+    assert!(refused.stderr.contains("set spec.startNow.groups to groups that you are in"), "{}", refused.stderr);
+    let nobody = now("x", &uma.user, "system:authenticated").replace(&format!("  requestedBy: {}\n", uma.user), "");
+    let refused = uma.kubectl_with(&nobody, &create);
+    assert!(refused.stderr.contains("startNow needs requestedBy"), "{}", refused.stderr);
+    namespace.create(&workspace("v"));
+    policy.known("v").await;
+    let _ = uma.kubectl_with(&now("urgent", &uma.user, "system:authenticated"), &create).ok();
+    let status = namespace.run_in("urgent", RunPhase::Succeeded).await.status.unwrap();
+    let record = status.conditions.iter().find(|found| found.type_ == condition::WINDOW_OVERRIDDEN).unwrap();
+    let expect = format!("{} did not wait for the windows of Policy `{}`: outage", uma.user, policy.name);
+    assert_eq!(record.message, expect);
+    // When the freeze is over, the Run that waited starts by itself.
+    drop(policy);
+    namespace.run_in("waits", RunPhase::Succeeded).await;
 }

@@ -11,9 +11,11 @@ use std::{
 
 use knoll_api::{
     Run,
+    names::{condition, reason},
     run::RunPhase,
 };
 use knoll_core::{
+    conditions,
     identity::ObjectId,
     policy::Effective,
     slots::{Full, Pools, RunKey, Slots},
@@ -95,7 +97,11 @@ pub fn on_run(context: &Context, ask: &Triggers, id: &ObjectId, run: Option<&Run
         }
         // The pod that planned is done. The one that applies takes a slot of its own.
         Some(RunPhase::Review) if state.started.contains(&key) => state.release(&key),
-        Some(_) => false,
+        Some(_) => {
+            let ready = status.as_ref().and_then(|status| conditions::find(&status.conditions, condition::READY));
+            let other = ready.is_some_and(|ready| ready.reason == reason::WAITING_FOR_WINDOW);
+            other && state.asked.contains_key(&key) && state.release(&key)
+        }
     };
     if has_changed {
         for (namespace, name) in state.slots.next() {

@@ -53,7 +53,7 @@ pub fn why(
 
 /// Whether a Policy keeps a run from starting that has its turn.
 fn is_held_up(reason: &str) -> bool {
-    reason == reason::WAITING_FOR_SLOT
+    matches!(reason, reason::WAITING_FOR_SLOT | reason::WAITING_FOR_WINDOW)
 }
 
 /// What the run that holds the lock is doing.

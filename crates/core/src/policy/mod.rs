@@ -10,11 +10,12 @@ mod image;
 mod limits;
 mod pods;
 mod selector;
+mod windows;
 
 use std::{collections::BTreeMap, fmt};
 
 use knoll_api::{
-    policy::{AllowRules, AllowedHooks, LimitRules, Policy, PolicySetting, ReviewFloor, ReviewRules},
+    policy::{AllowRules, AllowedHooks, LimitRules, Policy, PolicySetting, ReviewFloor, ReviewRules, WindowRules},
     stack::{Stack, StackApproval},
     workspace::Workspace,
 };
@@ -23,6 +24,7 @@ use kube::ResourceExt;
 use crate::stack;
 
 pub use demands::{Demands, demands};
+pub use windows::{Closed, change};
 
 /// The labels of an object.
 pub type Labels = BTreeMap<String, String>;
@@ -45,6 +47,7 @@ struct Matched {
     review: ReviewRules,
     allow: AllowRules,
     limits: LimitRules,
+    windows: WindowRules,
 }
 
 /// A Policy that cannot be read.
@@ -156,12 +159,15 @@ pub fn effective<'a>(
         }
         let allow = spec.allow.clone().unwrap_or_default();
         faults.extend(check::unreadable(&allow));
+        let windows = spec.windows.clone().unwrap_or_default();
+        faults.extend(windows::unreadable(&windows));
         let unreadable = |(field, why)| Unreadable { policy: name.clone(), field, why };
         effective.unreadable.extend(faults.into_iter().map(unreadable));
         effective.rules.push(Matched {
             review: spec.review.clone().unwrap_or_default(),
             allow,
             limits: spec.limits.clone().unwrap_or_default(),
+            windows,
             policy: name.clone(),
         });
     }
@@ -247,7 +253,7 @@ fn setting(field: &str, value: String, kind: &str, name: &str) -> PolicySetting 
 
 /// The demands of one Policy, without those that demand nothing.
 fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
-    let Matched { policy, review, allow, limits } = rule;
+    let Matched { policy, review, allow, limits, windows } = rule;
     let ReviewRules { floor, approvers, groups, four_eyes } = review;
     let AllowRules { sources, images, service_accounts, tools, pod, hooks, stack_override, privileged } = allow;
     let mut found = Vec::new();
@@ -296,6 +302,7 @@ fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
         note("allow.privileged", list(operations.chain(privileged.commands.iter().cloned())));
     }
     limits::shown(limits, &mut note);
+    windows::shown(windows, &mut note);
     found
 }
 

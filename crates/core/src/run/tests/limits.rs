@@ -76,6 +76,27 @@ fn a_run_without_a_slot_waits_and_says_so() {
 }
 
 #[test]
+fn what_applies_waits_for_its_window_and_what_plans_does_not() {
+    let freeze = json!({"windows": {"freezes": [{"reason": "The fair", "from": at(0).to_string(), "until": at(500).to_string()}]}});
+    let mut world = World::apply(RunApproval::Auto);
+    world.policy = policy(freeze.clone());
+    assert_eq!(world.step(1).requeue_at, Some(at(500)));
+    world.expect(RunPhase::Pending, reason::WAITING_FOR_WINDOW);
+    assert_eq!(creates(&world.decide(500)), Some(Stage::Whole));
+
+    let mut world = World::apply(RunApproval::Manual);
+    world.policy = policy(freeze);
+    assert_eq!(creates(&world.step(1)), Some(Stage::Plan));
+    world.report(2, &plans("d", true));
+    let digest = world.status().review_digest.clone().unwrap();
+    world.approve("one", &digest, Choice::Approve);
+    world.step(3);
+    world.expect(RunPhase::Review, reason::WAITING_FOR_WINDOW);
+    assert_eq!(world.status().decision, None, "it may still be discarded");
+    assert_eq!(creates(&world.step(500)), Some(Stage::Apply));
+}
+
+#[test]
 fn a_policy_shortens_the_timeouts_of_a_run_and_the_run_keeps_them() {
     let mut world = World::apply(RunApproval::Auto);
     world.policy = policy(json!({"limits": {"timeouts": {"pending": "60s", "apply": "5m"}}}));
