@@ -31,6 +31,8 @@ pub mod condition {
     pub const RECONCILING: &str = "Reconciling";
     /// No progress without intervention of a user (kstatus).
     pub const STALLED: &str = "Stalled";
+    /// The Run has started outside of the windows of a Policy, because its user may do so.
+    pub const WINDOW_OVERRIDDEN: &str = "WindowOverridden";
     /// The Run is waiting in its Workspace's queue.
     pub const QUEUED: &str = "Queued";
     /// A Run holds its Workspace's lock.
@@ -87,6 +89,12 @@ pub mod reason {
     pub const NO_CHANGES: &str = "NoChanges";
     /// The plan is waiting for an Approval.
     pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
+    /// As many Runs have a pod as a Policy allows.
+    pub const WAITING_FOR_SLOT: &str = "WaitingForSlot";
+    /// A user who may do so has started the Run outside of the windows of a Policy.
+    pub const STARTED_NOW: &str = "StartedNow";
+    /// A Policy does not let the Run start now.
+    pub const WAITING_FOR_WINDOW: &str = "WaitingForWindow";
     /// Terraform is waiting for an answer in a terminal.
     pub const WAITING_FOR_ANSWER: &str = "WaitingForAnswer";
     /// An Approval approved the plan.

@@ -5,6 +5,12 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub mod limits;
+pub mod windows;
+
+pub use limits::{LimitRules, RetentionLimits, RunLimits};
+pub use windows::{Change, Freeze, OpenWindow, WindowRules};
+
 use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};
 
 /// The demands, and the Workspaces that they hold for. Of all Policies that match a Workspace the strictest counts, for
@@ -40,6 +46,12 @@ pub struct PolicySpec {
     /// What runs may use. A list that is unset allows everything, an empty one nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<AllowRules>,
+    /// How much runs may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitRules>,
+    /// When changes may start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windows: Option<WindowRules>,
 }
 
 /// Who has to agree to a run.

@@ -62,6 +62,15 @@ pub(crate) fn at_least(least: &str) -> Rule {
         .message(format!("write a duration of at least {least}").as_str())
 }
 
+/// A duration of at most `most`, and not none at all.
+pub(crate) fn at_most(most: &str) -> Rule {
+    let pattern = literal(DURATION_PATTERN);
+    Rule::new(format!(
+        "!self.matches({pattern}) || (duration(self) > duration('0s') && duration(self) <= duration('{most}'))"
+    ))
+    .message(format!("write a duration of more than 0s and at most {most}").as_str())
+}
+
 /// Each of the words is a command that terraform could have, or `sh`.
 pub(crate) const COMMAND_PATTERN: &str = "^[a-z][a-z0-9-]*( [a-z][a-z0-9-]*)*$";
 

@@ -66,6 +66,8 @@ use crate::{
     .message("snapshot has files and variables of its own; leave source and variablesFrom out"))]
 #[x_kube(validation = Rule::new("!has(self.attachTimeout) || (has(self.attach) && self.attach)")
     .message("attachTimeout needs attach: true"))]
+#[x_kube(validation = Rule::new("!has(self.startNow) || has(self.requestedBy)")
+    .message("startNow needs requestedBy, so that the record says who did not wait"))]
 pub struct RunSpec {
     /// The name of the Workspace, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
@@ -146,9 +148,12 @@ pub struct RunSpec {
     /// How long the run waits for a client. Defaults to 1m. After that it continues without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach_timeout: Option<Duration>,
-    /// How long the Run is kept after it has finished. It is kept until it is deleted if unset.
+    /// How long the Run is kept after it has finished. If unset, its Workspace decides (`runHistory`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_after_finished: Option<Duration>,
+    /// Starts the Run outside of the windows of Policies (`windows`), where they let its user. It needs `requestedBy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_now: Option<StartNow>,
     /// The user who asked for the run. It must be the user who creates the object; the operator copies it from a Stack
     /// to its Runs. If unset, that user is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -182,6 +187,19 @@ impl RunSpec {
             None => self.source.as_ref().map(Cow::Borrowed),
         }
     }
+}
+
+/// Why a Run does not wait for a window, for the record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StartNow {
+    /// The reason, for people.
+    #[schemars(length(min = 1, max = 1024))]
+    pub because: String,
+    /// The groups of the user, of which a Policy has to name one in `windows.overrideGroups`.
+    #[serde(default)]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
+    pub groups: Vec<String>,
 }
 
 /// The input of a Run: the values of `-var` and `-backend-config`, variable files and piped standard input. The Secret
@@ -262,6 +280,9 @@ pub struct RunStatus {
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The `resourceVersion` with which the Run was created. It orders the Runs that were created in the same second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_version: Option<String>,
     /// The steps of the run, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
@@ -270,6 +291,9 @@ pub struct RunStatus {
     /// was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<RunApproval>,
+    /// The timeouts that hold, if a Policy limits timeouts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<Timeouts>,
     /// The summary of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSummary>,

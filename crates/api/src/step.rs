@@ -214,6 +214,26 @@ impl Timeouts {
         }
     }
 
+    /// Returns these timeouts, each at most as long as that of `limit`.
+    #[must_use]
+    pub fn at_most(self, limit: &Self) -> Self {
+        let shorter = |own: Option<Duration>, limit: &Option<Duration>| match (own, limit) {
+            (Some(own), Some(limit)) if own.get() > limit.get() => Some(limit.clone()),
+            (own, limit) => own.or_else(|| limit.clone()),
+        };
+        let Self { queue, pending, review, answer, init, plan, apply, command } = self;
+        Self {
+            queue: shorter(queue, &limit.queue),
+            pending: shorter(pending, &limit.pending),
+            review: shorter(review, &limit.review),
+            answer: shorter(answer, &limit.answer),
+            init: shorter(init, &limit.init),
+            plan: shorter(plan, &limit.plan),
+            apply: shorter(apply, &limit.apply),
+            command: shorter(command, &limit.command),
+        }
+    }
+
     /// The timeout of a step that runs in a pod.
     #[must_use]
     pub fn of_step(&self, step: StepName) -> Option<&Duration> {

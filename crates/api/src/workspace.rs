@@ -78,6 +78,12 @@ pub struct WorkspaceSpec {
     #[serde(default = "default_state_history")]
     #[schemars(range(min = 1, max = 1000))]
     pub state_history: u32,
+    /// The number of finished Runs to keep, with their logs and plans: as many that may change the state, and as many that
+    /// only plan. Finished reading commands are kept for an hour. A Run with `ttlAfterFinished` is kept for as long as that
+    /// says.
+    #[serde(default = "default_run_history")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub run_history: u32,
     /// Commands and operations that need an Approval: terraform subcommands (`state rm`, `taint`, ...), `sh`, and `apply`,
     /// `destroy`, `refresh` or `plan`. While there is one, Runs may have no hooks but those of the Workspace's Stack, as a
     /// hook could run any command.
@@ -115,6 +121,7 @@ impl Default for WorkspaceSpec {
             state: StateKind::default(),
             terraform_workspace: None,
             state_history: default_state_history(),
+            run_history: default_run_history(),
             privileged_commands: Vec::new(),
             pod: None,
             timeouts: None,
@@ -125,6 +132,10 @@ impl Default for WorkspaceSpec {
 
 fn default_state_history() -> u32 {
     10
+}
+
+fn default_run_history() -> u32 {
+    20
 }
 
 /// The tool that runs a module.

@@ -42,6 +42,7 @@ fn an_empty_workspace_has_the_defaults() {
     assert_eq!(workspace.spec.tool, Tool::Terraform);
     assert_eq!(workspace.spec.state, StateKind::Managed);
     assert_eq!(workspace.spec.state_history, 10);
+    assert_eq!(workspace.spec.run_history, 20);
     assert_eq!(workspace.spec.deletion_policy, WorkspaceDeletionPolicy::Orphan);
 }
 
@@ -124,6 +125,7 @@ fn a_whole_run_status_is_read_and_written_alike() {
             "lastTransitionTime": "2026-01-02T03:04:05Z",
         }],
         "observedGeneration": 1,
+        "createdVersion": "90",
         "steps": [{
             "name": "pre-init", "state": "Succeeded", "attempts": 2, "exitCode": 0, "logOffset": 17,
             "startedAt": "2026-01-02T03:04:05.000006Z", "finishedAt": "2026-01-02T03:04:06.000000Z", "message": "m",
@@ -138,6 +140,7 @@ fn a_whole_run_status_is_read_and_written_alike() {
             "applyServiceAccount": "writer", "hooks": ["pre-plan/check"], "references": ["Secret/credentials"],
         },
         "approval": "Manual",
+        "timeouts": { "pending": "10m" },
         "decision": { "approvals": ["a"], "decision": "Approve", "by": "alice" },
         "exitCode": 2,
         "podName": "p",

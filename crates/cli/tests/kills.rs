@@ -262,6 +262,9 @@ async fn killed_at_any_phase_the_cluster_comes_back_and_every_run_ends_as_it_sho
 async fn many_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
     let world = World::start().await;
     let place = world.place("queue").await;
+    // All are looked at afterwards.
+    let history = kube::api::Patch::Merge(json!({"spec": {"runHistory": 100}}));
+    kube::Api::<knoll_api::Workspace>::patch(&place.api(), "w", &Default::default(), &history).await.unwrap();
     let names: Vec<String> = (0..often(8, 50)).map(|number| format!("r{number:02}")).collect();
     let module = |name: &str| {
         format!(
@@ -288,7 +291,7 @@ async fn many_runs_go_one_at_a_time_in_their_order_and_a_plan_does_not_wait() {
     // They started in the order of their creation, each after the end of the previous one.
     let runs = kube::Api::<knoll_api::Run>::list(&place.api(), &Default::default()).await.unwrap();
     let mut order: Vec<_> = runs.items.iter().filter(|run| names.contains(&run.name_any())).collect();
-    order.sort_by_key(|run| (run.metadata.creation_timestamp.clone().map(|time| time.0), run.metadata.name.clone()));
+    order.sort_by_key(|run| knoll_core::queue::Arrival::of(run));
     let times: Vec<_> = order
         .iter()
         .map(|run| run.status.as_ref().unwrap())

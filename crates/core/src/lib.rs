@@ -14,6 +14,8 @@ pub mod patch;
 pub mod policy;
 pub mod readiness;
 pub mod run;
+pub mod schedule;
+pub mod slots;
 pub mod stack;
 pub mod workspace;
 

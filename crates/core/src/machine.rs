@@ -42,6 +42,13 @@ impl<S, A> Decision<S, A> {
         self.requeue_at = time;
         self
     }
+
+    /// The same decision, taken again at `time` if not earlier.
+    #[must_use]
+    pub fn at_the_latest(mut self, time: Option<Timestamp>) -> Self {
+        self.requeue_at = [self.requeue_at, time].into_iter().flatten().min();
+        self
+    }
 }
 
 /// The result of `settle`: the status after an action.

@@ -16,6 +16,7 @@
 
 pub mod answer;
 pub mod arguments;
+mod cleanup;
 pub mod frozen;
 pub mod pod;
 pub mod pod_outcome;
@@ -25,6 +26,7 @@ pub mod status;
 pub mod steps;
 pub mod stop_times;
 mod stopping;
+mod windows;
 
 use std::time::Duration;
 
@@ -33,7 +35,7 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::MicroTi
 use knoll_api::{
     approval::Approval,
     names::{annotation, cancel, condition, finalizer, reason},
-    run::{FrozenJobSummary, Run, RunApproval, RunPhase, RunSpec, RunStatus},
+    run::{FrozenJobSummary, Run, RunApproval, RunPhase, RunSpec, RunStatus, Timeouts},
     source::Source,
     stack::Stack,
     workspace::Workspace,
@@ -41,7 +43,7 @@ use knoll_api::{
 use kube::ResourceExt;
 
 use crate::{
-    conditions,
+    conditions::{self, ConditionWriter},
     machine::{Decision, Settled},
     policy::{self, Demands, Effective},
     queue::{self, Lane},
@@ -88,6 +90,11 @@ impl RunFacts<'_> {
     /// What the Run has to pass; `None` without a Workspace.
     fn demands(&self) -> Option<Demands> {
         self.workspace.map(|workspace| policy::demands(self.run, workspace, self.frozen, self.stack, self.policy))
+    }
+
+    /// The limits of the Run, as the Policies allow them.
+    fn timeouts(&self) -> Timeouts {
+        self.policy.timeouts(steps::timeouts(&self.run.spec, self.workspace))
     }
 
     /// Why the pods of the Run cannot be made any more: its frozen job is not stored as it was frozen.
@@ -137,6 +144,8 @@ pub enum RunOutcome {
     PodRejected { reason: &'static str, message: String, status: Box<RunStatus> },
     /// The Run can have no pod until something changes. A job that was frozen for it is kept for the next attempt.
     PodBlocked { reason: &'static str, message: String, job: Option<Box<FrozenJobSummary>> },
+    /// As many Runs have a pod as the Policies allow. The Run asks again after that time, or when a slot is free.
+    NoSlot { message: String, again_in: Duration },
     /// The deletion of the pod was requested, or the pod is gone.
     PodDeleted(Box<RunStatus>),
     /// The deletion of the Run was requested.
@@ -242,6 +251,10 @@ pub fn settle(facts: &RunFacts<'_>, outcome: RunOutcome, now: Timestamp) -> Sett
             status.job = job.map_or(status.job, |job| Some(*job));
             Settled::from(status).at(now.checked_add(BLOCKED).ok())
         }
+        RunOutcome::NoSlot { message, again_in } => {
+            let status = waiting(run, &Cause::new(reason::WAITING_FOR_SLOT, message), now);
+            Settled::from(status).at(now.checked_add(again_in).ok())
+        }
         RunOutcome::PodDeleted(status) => (*status).into(),
         RunOutcome::RunDeleted => status::of(run).into(),
     }
@@ -272,6 +285,21 @@ fn blocked(run: &Run, reason: &str, message: &str, now: Timestamp) -> RunStatus 
     status
 }
 
+/// The Run has its turn, and something else than its Workspace keeps it from starting. A decision on its plan stays open in
+/// its status, as the Policies of the moment at which it starts judge it.
+fn waiting(run: &Run, cause: &Cause, now: Timestamp) -> RunStatus {
+    let mut status = status::of(run);
+    let phase = if status.phase == RunPhase::Review { RunPhase::Review } else { RunPhase::Pending };
+    status::enter(&mut status, run, phase, cause, now);
+    if phase == RunPhase::Pending && conditions::holds(&status.conditions, condition::QUEUED) {
+        let message = "It has left the queue.";
+        ConditionWriter::new(&mut status.conditions, run.metadata.generation, now)
+            .set(condition::QUEUED, false, &cause.reason, message)
+            .set(condition::ACTIVE, false, &cause.reason, &cause.message);
+    }
+    status
+}
+
 /// Whether the Run's status says that a pod which the operator did not create has the name of the Run's pod. From that
 /// write on, no earlier attempt to create the pod can still become the Run's: its own write would meet this one.
 #[must_use]
@@ -281,10 +309,14 @@ pub fn reports_foreign_pod(run: &Run) -> bool {
 }
 
 /// Creates the pod of `stage`, unless something stands in its way.
-fn create_pod(facts: &RunFacts<'_>, status: RunStatus, stage: Stage, now: Timestamp) -> RunDecision {
+fn create_pod(facts: &RunFacts<'_>, mut status: RunStatus, stage: Stage, now: Timestamp) -> RunDecision {
     if facts.workspace.is_none() {
         return workspace_gone(facts, now);
     }
+    if let Some(closed) = windows::check(facts, &mut status, stage, now) {
+        return closed;
+    }
+    status.timeouts = facts.policy.limits_timeouts().then(|| facts.timeouts());
     let obstacle = leftover(facts, now).map(|pod| {
         format!(
             "Pod `{pod}` of an earlier run of this name is still running; the run continues when that pod has ended."
@@ -347,7 +379,7 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
             }
         }
     }
-    let timeouts = steps::timeouts(&run.spec, seen.workspace);
+    let timeouts = seen.timeouts();
     let queued_since = run.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let deadline = after(queued_since, timeouts.queue.as_ref().map(|limit| limit.get()));
     if let (true, Some(limit)) = (is_past(deadline, now), &timeouts.queue) {
@@ -395,7 +427,7 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
             status.approval = Some(demands.approval);
             let is_open = status.job.is_none();
             let stage = if is_open && two_accounts { Stage::Plan } else { steps::stage(&run.spec, &status) };
-            create_pod(seen, status, stage, now)
+            create_pod(seen, status, stage, now).at_the_latest(deadline)
         }
         Turn::Waits { position, behind } => {
             status.position = Some(position);
@@ -416,13 +448,14 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
 
 fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDecision {
     let run = seen.run;
-    let limit = steps::timeouts(&run.spec, seen.workspace).pending.map(|limit| limit.get());
+    let pending = seen.timeouts().pending;
+    let limit = pending.as_ref().map(knoll_api::Duration::get);
     let Some(pod) = seen.pod else {
         let since = status.started_at.as_ref().map(|time| time.0);
         let late = status.phase == RunPhase::Starting && is_past(after(since, limit), now);
         let cause = match not_started(&status) {
             Some(cause) => cause,
-            None if late => not_in_time(run, seen.workspace, None),
+            None if late => not_in_time(pending, None),
             None => Cause::new(reason::POD_DELETED, "The pod was deleted before its runner had reported its end."),
         };
         return lost(seen, status, cause, now);
@@ -454,7 +487,7 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
     }
     let deadline = after(pod.creation_timestamp().map(|time| time.0), limit);
     if is_past(deadline, now) {
-        let (phase, cause) = (status.phase, not_in_time(run, seen.workspace, why.as_ref()));
+        let (phase, cause) = (status.phase, not_in_time(pending, why.as_ref()));
         status::enter(&mut status, run, phase, &cause, now);
         status.start_failure = Some(cause.message);
         return delete(pod, status);
@@ -481,14 +514,15 @@ fn after_end(seen: &RunFacts<'_>, status: RunStatus, now: Timestamp) -> RunDecis
         }
         return Decision::act(RunAction::DeleteRun);
     }
-    let Some(pod) = seen.pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) else {
-        return Decision::status(status).at(expiry);
+    let running = seen.pod.filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    let patience = match running.map(|pod| (pod, pod_outcome::of(pod, now))) {
+        None | Some((_, PodOutcome::Ended(_))) => {
+            return cleanup::done(seen, ended_at, status, now).at_the_latest(expiry);
+        }
+        Some((pod, PodOutcome::Hopeless(_))) => (pod, ended_at),
+        Some((pod, PodOutcome::Waiting { .. } | PodOutcome::Running)) => (pod, after(ended_at, Some(STRAY_AFTER))),
     };
-    let patience = match pod_outcome::of(pod, now) {
-        PodOutcome::Ended(_) => return Decision::status(status).at(expiry),
-        PodOutcome::Hopeless(_) => ended_at,
-        PodOutcome::Waiting { .. } | PodOutcome::Running => after(ended_at, Some(STRAY_AFTER)),
-    };
+    let (pod, patience) = patience;
     if is_past(patience, now) {
         return delete(pod, status).at(expiry);
     }
@@ -564,8 +598,8 @@ fn not_started(status: &RunStatus) -> Option<Cause> {
     status.start_failure.as_ref().map(|message| Cause::new(reason::TIMED_OUT, message.clone()))
 }
 
-fn not_in_time(run: &Run, workspace: Option<&Workspace>, why: Option<&Cause>) -> Cause {
-    let limit = steps::timeouts(&run.spec, workspace).pending.map(|limit| limit.to_string()).unwrap_or_default();
+fn not_in_time(limit: Option<knoll_api::Duration>, why: Option<&Cause>) -> Cause {
+    let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
     let why = why.map(|why| format!(" {}", why.message)).unwrap_or_default();
     Cause::new(reason::TIMED_OUT, format!("The pod did not start within {limit} (timeouts.pending).{why}"))
 }

@@ -1,6 +1,7 @@
 //! The machine of a Workspace: who holds its lock, who waits, and what its state is.
 
 pub mod queue;
+pub mod retention;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -24,7 +25,7 @@ use crate::{
     run::requested_by,
     steps,
 };
-use queue::{Lane, QueueEntry, QueueStanding, View};
+use queue::{Arrival, Lane, QueueEntry, QueueStanding, View};
 
 /// The wait before the pods of a Run that is gone are looked at again.
 const LINGERING: Duration = Duration::from_secs(1);
@@ -79,7 +80,8 @@ pub fn decide(seen: &WorkspaceFacts<'_>, now: Timestamp) -> Decision<WorkspaceSt
         _ => {}
     }
     let again = if seen.lingering.is_empty() { None } else { now.checked_add(LINGERING).ok() };
-    Decision::status(status(seen, now)).at(again)
+    let expiry = retention::expired(seen, now).next_at;
+    Decision::status(status(seen, now)).at([again, expiry].into_iter().flatten().min())
 }
 
 fn is_deleted(workspace: &Workspace) -> bool {
@@ -218,12 +220,7 @@ fn entry(seen: &WorkspaceFacts<'_>, run: &Run, workspace_is_going: bool) -> Queu
         _ if !decided && needs_approval(seen, run) => QueueStanding::Held,
         _ => QueueStanding::Waiting,
     };
-    QueueEntry {
-        name: run.name_any(),
-        created: run.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
-        lane: queue::lane(&run.spec),
-        standing,
-    }
+    QueueEntry { name: run.name_any(), arrival: Arrival::of(run), lane: queue::lane(&run.spec), standing }
 }
 
 /// Whether the run needs an Approval before it starts.

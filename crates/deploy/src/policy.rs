@@ -1,8 +1,8 @@
 //! The ValidatingAdmissionPolicies that bind a record to the user who writes it, and keep a role from raising itself.
 //!
 //! *Guarantees.* `spec.by` of an Approval and `spec.requestedBy` of a Run are the names of the users who created them,
-//! for administrators too; `spec.groups` of an Approval are groups of that user. Only the operator names somebody else,
-//! and only on the Runs of a Stack. The annotation `knoll.dev/requested-by` of a Stack is the user who last changed its
+//! for administrators too; `spec.groups` of an Approval and `spec.startNow.groups` of a Run are groups of that user. Only
+//! the operator names somebody else, and only on the Runs of a Stack. The annotation `knoll.dev/requested-by` of a Stack is the user who last changed its
 //! spec, and `knoll.dev/cancelled-by` of a Run the user who last set `knoll.dev/cancel`: a write that would make one of
 //! them false is refused. What `spec.allow` of a Policy does not allow is refused as far as admission can know
 //! ([`allowed`]).
@@ -131,6 +131,11 @@ fn runs(operator: &str) -> Policy {
     let nonce = texts("annotations", annotation::NONCE);
     let superseded = texts("annotations", annotation::SUPERSEDED);
     let purpose = texts("labels", label::PURPOSE);
+    let groups = forbidden(
+        "oldObject != null || !has(object.spec.startNow) || !has(object.spec.startNow.groups) || object.spec.startNow.groups.all(group, has(request.userInfo.groups) && group in request.userInfo.groups)",
+        "set spec.startNow.groups to groups that you are in, as shown by `kubectl auth whoami`",
+        "",
+    );
     let snapshot = forbidden(
         "oldObject != null || variables.operator || !has(object.spec.snapshot)",
         "leave spec.snapshot out: only the operator starts the Runs of a Stack",
@@ -148,6 +153,7 @@ fn runs(operator: &str) -> Policy {
         ],
         validations: vec![
             honest,
+            groups,
             cancels,
             released,
             reserved(label::STACK, "variables.stack", &stack.1),

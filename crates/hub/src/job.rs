@@ -64,8 +64,10 @@ pub async fn of(
     let attach_timeout = attach_timeout.map_or(RunSpec::DEFAULT_ATTACH_TIMEOUT, |timeout| timeout.get());
     let backoff = retry.unwrap_or_default().backoff();
     let steps = steps::of_stage(&run.spec, &status, stage);
-    let answer_timeout = steps::timeouts(&run.spec, Some(workspace)).answer;
+    let answer_timeout = steps::timeouts_in_force(run, workspace).answer;
     let answer_timeout = answer_timeout.map_or(Timeouts::DEFAULT_ANSWER, |timeout| timeout.get());
+    // A frozen job has the timeouts of its Workspace; a Policy may have shortened them.
+    let timeouts = status.timeouts.as_ref().map_or(timeouts, steps::in_seconds);
     let answers = answer::answers(&run.spec);
     hooks.retain(|hook| steps.contains(&hook.step));
     // A plan is applied with the providers that it was made with.

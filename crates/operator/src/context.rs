@@ -29,6 +29,7 @@ use crate::{
     policy::{KnownPolicies, Undecodable},
     references,
     run::StoredSource,
+    slots::SlotKeeper,
     stack::{InputCache, RemoteSources},
     watch::Triggers,
 };
@@ -74,6 +75,8 @@ pub struct Context {
     pub run_fetches: RunFetches<StoredSource>,
     /// The Policies as they were when their last event came.
     pub known_policies: KnownPolicies,
+    /// The slots of Runs.
+    pub slots: SlotKeeper,
     /// The objects that cannot be decoded.
     pub undecodable: Undecodable,
     /// Where to ask for a reconcile.
@@ -255,6 +258,7 @@ impl Context {
             sources,
             run_fetches: RunFetches::default(),
             known_policies: KnownPolicies::default(),
+            slots: SlotKeeper::default(),
             undecodable: Undecodable::default(),
             ask,
             created: Created::default(),

@@ -18,6 +18,7 @@ pub mod metrics;
 mod policy;
 mod references;
 mod run;
+mod slots;
 mod stack;
 mod sweep;
 mod watch;
@@ -248,7 +249,8 @@ fn strip_metadata<K>(object: &mut PartialObjectMeta<K>) {
     (meta.owner_references, meta.finalizers, meta.managed_fields) = (None, None, None);
 }
 
-fn on_run(context: &Context, ask: &Triggers, ObjectId { namespace, name, .. }: &ObjectId, run: &Run) {
+fn on_run(context: &Context, ask: &Triggers, id: &ObjectId, run: &Run) {
+    let ObjectId { namespace, name, .. } = id;
     ask.workspace(namespace, &run.spec.workspace);
     ask.run(namespace, name);
     context.started.seen(run);
@@ -257,7 +259,9 @@ fn on_run(context: &Context, ask: &Triggers, ObjectId { namespace, name, .. }: &
     for approval in context.caches.approvals.index().referrers(Target::Run, namespace, name) {
         ask.approval(namespace, &approval);
     }
-    if context.caches.runs.get(&reflector::ObjectRef::from_obj(run)).is_none() {
+    let current = context.caches.runs.get(&reflector::ObjectRef::from_obj(run));
+    slots::on_run(context, ask, id, current.as_deref());
+    if current.is_none() {
         context.runs.forget(run);
         context.reported.forget(run);
     }

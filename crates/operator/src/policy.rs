@@ -41,6 +41,20 @@ pub async fn demands_on(
     Ok(policy::effective(policies, undecodable, &of_namespace, &of_workspace))
 }
 
+/// As [`demands_on`], by what the caches have: the labels of a namespace that they do not have yet count as none.
+pub fn known_demands_on(
+    context: &Context,
+    namespace: &str,
+    workspace: Option<&Workspace>,
+    stack: Option<&Stack>,
+) -> Effective {
+    let of_namespace = context.caches.namespaces.get(&ObjectRef::new(namespace));
+    let of_namespace = of_namespace.map(|found| found.labels().clone()).unwrap_or_default();
+    let policies = context.caches.policies.all();
+    let policies = policies.iter().map(AsRef::as_ref);
+    policy::effective(policies, [], &of_namespace, &policy::labels(workspace, stack))
+}
+
 /// The labels of a namespace. A namespace that the cache does not have yet is read.
 async fn namespace_labels(context: &Context, namespace: &str) -> Result<Labels, Error> {
     if let Some(found) = context.caches.namespaces.get(&ObjectRef::new(namespace)) {
@@ -53,6 +67,7 @@ async fn namespace_labels(context: &Context, namespace: &str) -> Result<Labels, 
 
 /// Asks for the reconciles that follow the event of a Policy: of all that its old or its new version might match.
 pub fn on_policy(context: &Context, ask: &Triggers, id: &ObjectId, policy: &Policy) {
+    context.slots.policies_changed();
     let current = context.caches.policies.get(&ObjectRef::from_obj(policy));
     let before = context.known_policies.replace(&id.name, current.clone());
     for namespace in context.caches.namespaces.all() {
@@ -65,6 +80,7 @@ pub fn on_policy(context: &Context, ask: &Triggers, id: &ObjectId, policy: &Poli
 
 /// Asks for the reconciles that follow the event of a namespace, whose labels decide on the Policies that match.
 pub fn on_namespace(context: &Context, ask: &Triggers, id: &ObjectId, _: &PartialObjectMeta<Namespace>) {
+    context.slots.policies_changed();
     ask_namespace(context, ask, &id.name);
 }
 

@@ -33,7 +33,7 @@ use crate::{
     driver::{Effect, Observation, Reconciler, set_finalizer},
     fetches::FetchStanding,
     index::Target,
-    policy,
+    policy, slots,
 };
 
 pub struct Runs;
@@ -328,6 +328,9 @@ async fn create_pod(
     let Some(workspace) = seen.workspace.as_deref() else {
         return blocked(reason::POD_FAILED, format!("Workspace `{}` was deleted.", run.spec.workspace), &status);
     };
+    if let Err(full) = slots::take(context, &run.id, &seen.policy) {
+        return Ok(RunOutcome::NoSlot { message: full.message(), again_in: slots::ASK_AGAIN });
+    }
     let template = match template(context, run, workspace, stage, &mut status).await {
         Ok(template) => template,
         Err(error) => {

@@ -13,13 +13,13 @@ use knoll_core::{
     machine::{Decision, Settled},
     pod_outcome::{self, PodOutcome},
     policy::Effective,
-    workspace::{self, Head, WorkspaceAction, WorkspaceFacts},
+    workspace::{self, Head, WorkspaceAction, WorkspaceFacts, retention},
 };
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams, Preconditions};
 
 use crate::{
     context::Context,
-    controller::{Error, Written},
+    controller::{Error, Written, code},
     driver::{Effect, Observation, Reconciler, set_finalizer},
     index::Target,
     policy,
@@ -35,6 +35,21 @@ pub struct SeenWorkspace {
     head: Option<Head>,
     stack: Option<Arc<Stack>>,
     policy: Effective,
+}
+
+impl SeenWorkspace {
+    fn with_facts<T>(&self, then: impl FnOnce(&WorkspaceFacts<'_>) -> T) -> T {
+        let Self { workspace, runs, lingering, head, stack, policy } = self;
+        let runs: Vec<&Run> = runs.iter().map(AsRef::as_ref).collect();
+        then(&WorkspaceFacts {
+            workspace,
+            runs: &runs,
+            lingering,
+            head: head.as_ref(),
+            stack: stack.as_deref(),
+            policy,
+        })
+    }
 }
 
 impl Reconciler for Workspaces {
@@ -73,11 +88,7 @@ impl Reconciler for Workspaces {
     }
 
     fn decide(seen: &SeenWorkspace, now: Timestamp) -> Decision<WorkspaceStatus, WorkspaceAction> {
-        let SeenWorkspace { workspace, runs, lingering, head, stack, policy } = seen;
-        let runs: Vec<&Run> = runs.iter().map(AsRef::as_ref).collect();
-        let facts =
-            WorkspaceFacts { workspace, runs: &runs, lingering, head: head.as_ref(), stack: stack.as_deref(), policy };
-        workspace::decide(&facts, now)
+        seen.with_facts(|facts| workspace::decide(facts, now))
     }
 
     async fn act(
@@ -94,6 +105,22 @@ impl Reconciler for Workspaces {
 
     fn settle(_: &SeenWorkspace, outcome: Infallible, _: Timestamp) -> Settled<WorkspaceStatus> {
         match outcome {}
+    }
+
+    /// Deletes the finished Runs that are not kept any longer. Their logs, plans and pods are owned by them. Each deletion
+    /// asks for another reconcile, so that the rest follows.
+    async fn at_rest(context: &Arc<Context>, seen: &SeenWorkspace) -> Result<(), Error> {
+        let expired = seen.with_facts(|facts| retention::expired(facts, context.now()));
+        let api = context.api::<Run>(seen.workspace.namespace());
+        for run in expired.runs {
+            let preconditions = Preconditions { uid: run.uid, resource_version: None };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+            match api.delete(&run.name, &params).await {
+                Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+                result => result.map(drop).map_err(Error::api("cannot delete a run that is not kept any longer"))?,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::hooks::Hook;
 use knoll_api::names;
 use knoll_api::pod::PodSettings;
-use knoll_api::run::{Run, RunApproval, RunSpec, RunStatus, StepName};
+use knoll_api::run::{Run, RunApproval, RunSpec, RunStatus};
 use knoll_api::variables::{
     KeyRef, KeysRef, StackOutputsRef, ValueFrom, Variable, VariableCategory, Variables, VariablesFrom,
 };
@@ -258,11 +258,7 @@ impl<'a> Lookup<'a> {
         if let Some(settings) = &workspace.spec.pod {
             masked.extend(self.secrets_of(settings).await?);
         }
-        let limits = steps::timeouts(&run.spec, Some(workspace));
-        let timeouts = StepName::ALL
-            .into_iter()
-            .filter_map(|step| Some((step, limits.of_step(step)?.get().as_secs().max(1))))
-            .collect();
+        let timeouts = steps::in_seconds(&steps::timeouts_in_force(run, workspace));
         Ok(JobInputs {
             tool: workspace.spec.tool,
             version: workspace.spec.version.clone(),

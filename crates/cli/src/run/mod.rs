@@ -64,6 +64,12 @@ pub struct ChangeArgs {
     /// Change the infrastructure of the Stack that the workspace belongs to
     #[arg(long, env = "KNOLL_OVERRIDE_STACK")]
     pub override_stack: bool,
+    /// Do not wait for the windows of policies, where they let you
+    #[arg(long, env = "KNOLL_NOW", requires = "because")]
+    pub now: bool,
+    /// Why the run does not wait, for the record
+    #[arg(long, env = "KNOLL_BECAUSE", value_name = "REASON", requires = "now")]
+    pub because: Option<String>,
     #[command(flatten)]
     pub run: RunArgs,
 }

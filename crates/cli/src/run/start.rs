@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use k8s_openapi::ByteString;
 use knoll_api::Run;
 use knoll_api::names::field_manager;
-use knoll_api::run::{Operation, RunSpec};
+use knoll_api::run::{Operation, RunSpec, StartNow};
 use knoll_api::source::Source;
 use knoll_bundle::Bundle;
 use knoll_core::run::arguments;
@@ -34,7 +34,7 @@ const SILENT_READ: Duration = Duration::from_secs(1);
 
 /// See [`super::run`].
 pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<ExitCode> {
-    let ChangeArgs { approval, override_stack, run: args } = args;
+    let ChangeArgs { approval, override_stack, now: at_once, because, run: args } = args;
     let attended = keys::is_attended() && !args.detach && args.output.is_none();
     // Terraform in the pod prints colours regardless of this terminal.
     let no_color = !style::stdout_is_coloured();
@@ -58,6 +58,10 @@ pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<Ex
     user?;
     spec.override_stack = override_stack;
     spec.ignore_lock_file = args.ignore_lock_file;
+    if let Some(because) = because.filter(|_| at_once) {
+        let groups = session.cluster.groups().await?.to_vec();
+        spec.start_now = Some(StartNow { because, groups });
+    }
     guard::of_stack(&session, &found, &spec).await?;
     guard::of_other_state(&session.folder, &found, &spec)?;
     if let Some(bundle) = bundle {

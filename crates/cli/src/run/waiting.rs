@@ -38,6 +38,7 @@ pub fn why(
             Some(what) => format!("{name}: {what}"),
             None => format!("{name}: starting"),
         },
+        RunPhase::Review if ready.is_some_and(|ready| is_held_up(&ready.reason)) => format!("{name}: {message}"),
         RunPhase::Review => {
             let review = status.steps.iter().find(|step| step.name == StepName::Review);
             let details = review.and_then(|step| step.message.as_ref()).map(|message| format!(" ({message})"));
@@ -49,6 +50,11 @@ pub fn why(
             String::new()
         }
     }
+}
+
+/// Whether a Policy keeps a run from starting that has its turn.
+fn is_held_up(reason: &str) -> bool {
+    matches!(reason, reason::WAITING_FOR_SLOT | reason::WAITING_FOR_WINDOW)
 }
 
 /// What the run that holds the lock is doing.

@@ -7,13 +7,15 @@ mod address;
 mod check;
 mod demands;
 mod image;
+mod limits;
 mod pods;
 mod selector;
+mod windows;
 
 use std::{collections::BTreeMap, fmt};
 
 use knoll_api::{
-    policy::{AllowRules, AllowedHooks, Policy, PolicySetting, ReviewFloor, ReviewRules},
+    policy::{AllowRules, AllowedHooks, LimitRules, Policy, PolicySetting, ReviewFloor, ReviewRules, WindowRules},
     stack::{Stack, StackApproval},
     workspace::Workspace,
 };
@@ -22,6 +24,7 @@ use kube::ResourceExt;
 use crate::stack;
 
 pub use demands::{Demands, demands};
+pub use windows::{Closed, change};
 
 /// The labels of an object.
 pub type Labels = BTreeMap<String, String>;
@@ -43,6 +46,8 @@ struct Matched {
     policy: String,
     review: ReviewRules,
     allow: AllowRules,
+    limits: LimitRules,
+    windows: WindowRules,
 }
 
 /// A Policy that cannot be read.
@@ -154,9 +159,17 @@ pub fn effective<'a>(
         }
         let allow = spec.allow.clone().unwrap_or_default();
         faults.extend(check::unreadable(&allow));
+        let windows = spec.windows.clone().unwrap_or_default();
+        faults.extend(windows::unreadable(&windows));
         let unreadable = |(field, why)| Unreadable { policy: name.clone(), field, why };
         effective.unreadable.extend(faults.into_iter().map(unreadable));
-        effective.rules.push(Matched { review: spec.review.clone().unwrap_or_default(), allow, policy: name.clone() });
+        effective.rules.push(Matched {
+            review: spec.review.clone().unwrap_or_default(),
+            allow,
+            limits: spec.limits.clone().unwrap_or_default(),
+            windows,
+            policy: name.clone(),
+        });
     }
     effective.rules.sort_by(|a, b| a.policy.cmp(&b.policy));
     effective.unreadable.sort();
@@ -240,7 +253,7 @@ fn setting(field: &str, value: String, kind: &str, name: &str) -> PolicySetting 
 
 /// The demands of one Policy, without those that demand nothing.
 fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
-    let Matched { policy, review, allow } = rule;
+    let Matched { policy, review, allow, limits, windows } = rule;
     let ReviewRules { floor, approvers, groups, four_eyes } = review;
     let AllowRules { sources, images, service_accounts, tools, pod, hooks, stack_override, privileged } = allow;
     let mut found = Vec::new();
@@ -288,6 +301,8 @@ fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
         let operations = privileged.operations.iter().map(|operation| operation.as_str().to_owned());
         note("allow.privileged", list(operations.chain(privileged.commands.iter().cloned())));
     }
+    limits::shown(limits, &mut note);
+    windows::shown(windows, &mut note);
     found
 }
 

@@ -18,7 +18,6 @@ use super::{
 use crate::{
     approval::{self, Verdict},
     conditions::{ConditionWriter, Truth},
-    machine::Decision,
     policy::{Demands, Reviewers},
 };
 
@@ -48,9 +47,9 @@ pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timesta
     if let Verdict::Decided(decision) = verdict {
         return decided(seen, status, decision, now);
     }
-    let timeouts = steps::timeouts(&run.spec, seen.workspace);
-    let since = status::step(&status, StepName::Review).and_then(|step| step.started_at.as_ref());
-    let deadline = after(since.map(|time| time.0), timeouts.review.as_ref().map(|limit| limit.get()));
+    let timeouts = seen.timeouts();
+    let since = status::step(&status, StepName::Review).and_then(|step| step.started_at.clone());
+    let deadline = after(since.as_ref().map(|time| time.0), timeouts.review.as_ref().map(|limit| limit.get()));
     if let (true, Some(limit)) = (is_past(deadline, now), &timeouts.review) {
         let message = format!("It was not approved within {limit} (timeouts.review).");
         return ended(seen, status, RunPhase::Discarded, &Cause::new(reason::TIMED_OUT, message), now);
@@ -69,7 +68,8 @@ pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timesta
     } else {
         conditions.set(condition::APPROVED, Truth::Unknown, reason::WAITING_FOR_APPROVAL, cause.message);
     }
-    Decision::status(status).at(deadline)
+    // The pod that planned has nothing more to do, and its files hold the state.
+    super::cleanup::done(seen, since.map(|time| time.0), status, now).at_the_latest(deadline)
 }
 
 /// How far an open review is, in sentences: the Approvals that count, and the last one that does not.

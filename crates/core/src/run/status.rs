@@ -9,7 +9,7 @@ use knoll_api::{
 
 use crate::{
     conditions::{self, ConditionWriter},
-    queue::{self, Lane},
+    queue::{self, Lane, arrival},
 };
 
 /// Why a run is where it is.
@@ -90,6 +90,7 @@ pub fn step(status: &RunStatus, name: StepName) -> Option<&StepStatus> {
 }
 
 fn set_phase(status: &mut RunStatus, run: &Run, phase: RunPhase) {
+    arrival::record(status, run);
     status.phase = phase;
     status.observed_generation = run.metadata.generation;
     if phase != RunPhase::Queued {

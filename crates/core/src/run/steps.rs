@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use knoll_api::{
     hooks::Hook,
     pod::PodSettings,
-    run::{FrozenJobSummary, Operation, RunApproval, RunSpec, RunStatus, StepName, Timeouts},
+    run::{FrozenJobSummary, Operation, Run, RunApproval, RunSpec, RunStatus, StepName, Timeouts},
     workspace::Workspace,
 };
 
@@ -98,6 +98,20 @@ pub fn timeouts(spec: &RunSpec, workspace: Option<&Workspace>) -> Timeouts {
     };
     timeouts.pending.get_or_insert(Timeouts::DEFAULT_PENDING.into());
     timeouts
+}
+
+/// The limits of a run that has a pod: those that its status names, which the Policies have shortened, if there are any.
+#[must_use]
+pub fn timeouts_in_force(run: &Run, workspace: &Workspace) -> Timeouts {
+    let shortened = run.status.as_ref().and_then(|status| status.timeouts.clone());
+    shortened.unwrap_or_else(|| timeouts(&run.spec, Some(workspace)))
+}
+
+/// The timeouts of the steps that run in a pod, in whole seconds.
+#[must_use]
+pub fn in_seconds(timeouts: &Timeouts) -> BTreeMap<StepName, u64> {
+    let limits = StepName::ALL.into_iter().filter_map(|step| Some((step, timeouts.of_step(step)?)));
+    limits.map(|(step, limit)| (step, limit.get().as_secs().max(1))).collect()
 }
 
 /// Whether a step runs hooks and nothing else.

@@ -62,7 +62,7 @@ pub(crate) use revision::digest;
 pub use revision::{outputs_digest, revision, selected, variables_digest};
 pub use runs::{
     IntendedRun, Launched, OwnRun, changed_by, commitment, is_launched, launched, owner_annotations, owner_labels,
-    requested_by, workspace,
+    requested_by, started_purpose, workspace,
 };
 pub use source::{FetchRecord, FetchRequest, KnownFetch, RemoteSource, StartedFetch};
 pub use state::{StackState, StackStateName, TRANSITIONS};

@@ -103,6 +103,13 @@ pub fn launched(stack: Option<&Stack>, run: &Run) -> Launched {
     if intended { Launched::Intended } else { Launched::Never }
 }
 
+/// Why the Stack has started the Run; `None` if it has not.
+#[must_use]
+pub fn started_purpose(stack: Option<&Stack>, run: &Run) -> Option<Purpose> {
+    let started = stack?.status.as_ref()?.started_runs.iter();
+    started.filter_map(|record| OwnRun::of(record, run)).map(|own| own.purpose).next()
+}
+
 /// Whether a Run may start only if a Stack has started it.
 #[must_use]
 pub fn is_launched(run: &Run) -> bool {

@@ -1,13 +1,16 @@
 //! Who holds a Workspace, and who waits for it.
 //!
 //! *Guarantees.* One run is active at a time. It leaves only when it has ended, or is gone together with its
-//! pod. The others follow by creation time, then by name; a run that is older than those waiting goes before
+//! pod. The others follow in the order in which they were created; a run that is older than those waiting goes before
 //! them, never before the active one.
+
+pub mod arrival;
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use knoll_api::run::{Operation, RunSpec};
+
+pub use arrival::Arrival;
 
 /// The flags of `terraform init` that change nothing but the working directory.
 const INIT_FLAGS: &[&str] = &["upgrade", "no-color", "input", "lockfile", "json", "get"];
@@ -38,8 +41,7 @@ pub enum QueueStanding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
     pub name: String,
-    /// When the run was created.
-    pub created: Timestamp,
+    pub arrival: Arrival,
     /// Whether it queues at all.
     pub lane: Lane,
     /// What it wants now.
@@ -75,7 +77,7 @@ pub fn decide(view: &View<'_>) -> Places {
         .filter(|run| run.lane == Lane::Queue && run.standing == QueueStanding::Waiting)
         .filter(|run| Some(run.name.as_str()) != view.active)
         .collect();
-    waiting.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+    waiting.sort_by(|a, b| (a.arrival, &a.name).cmp(&(b.arrival, &b.name)));
     let mut queue = waiting.into_iter().map(|run| run.name.clone());
 
     let active = match view.active.filter(|name| holds(view, name)) {

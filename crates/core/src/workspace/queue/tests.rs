@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
 
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(second).unwrap()
+fn at(second: i64, version: u64) -> Arrival {
+    Arrival::new(Timestamp::from_second(second).unwrap(), Some(version))
 }
 
 #[track_caller]
@@ -90,6 +91,8 @@ struct World {
     lingering: BTreeSet<String>,
     /// Runs that were activated, by name; a name that is created anew may be activated again.
     activated: BTreeSet<String>,
+    /// The `resourceVersion` of the last Run.
+    version: u64,
 }
 
 impl World {
@@ -104,9 +107,10 @@ impl World {
                     if self.places.active.as_ref() == Some(&name) {
                         self.activated.insert(name.clone());
                     }
+                    self.version += 1;
                     self.runs.insert(
                         name.clone(),
-                        QueueEntry { name, created: at(second), lane, standing: QueueStanding::Waiting },
+                        QueueEntry { name, arrival: at(second, self.version), lane, standing: QueueStanding::Waiting },
                     );
                 }
             }
@@ -160,7 +164,7 @@ impl World {
             .values()
             .filter(|run| run.lane == Lane::Queue && run.standing == QueueStanding::Waiting)
             .collect();
-        waiting.sort_by_key(|run| (run.created, run.name.clone()));
+        waiting.sort_by_key(|run| (run.arrival, run.name.clone()));
         waiting.into_iter().map(|run| run.name.clone()).collect()
     }
 }
@@ -189,7 +193,7 @@ proptest! {
 #[test]
 fn a_run_in_review_keeps_the_lock_and_a_held_command_does_not_queue() {
     let entry =
-        |name: &str, standing| QueueEntry { name: name.to_owned(), created: at(1), lane: Lane::Queue, standing };
+        |name: &str, standing| QueueEntry { name: name.to_owned(), arrival: at(1, 1), lane: Lane::Queue, standing };
     let runs = [entry("a", QueueStanding::Held), entry("b", QueueStanding::Held), entry("c", QueueStanding::Waiting)];
     let none = BTreeSet::new();
     let places = decide(&View { active: Some("a"), runs: &runs, lingering: &none });
@@ -198,7 +202,8 @@ fn a_run_in_review_keeps_the_lock_and_a_held_command_does_not_queue() {
 
 #[test]
 fn a_run_that_is_being_deleted_is_not_started() {
-    let run = QueueEntry { name: "a".to_owned(), created: at(1), lane: Lane::Queue, standing: QueueStanding::Leaving };
+    let run =
+        QueueEntry { name: "a".to_owned(), arrival: at(1, 1), lane: Lane::Queue, standing: QueueStanding::Leaving };
     let none = BTreeSet::new();
     assert_eq!(decide(&View { active: None, runs: &[run], lingering: &none }), Places::default());
 }
