@@ -5,6 +5,10 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod plan;
+
+pub use plan::{PackRef, PlanOverride, PlanRule, PlanRules, RegoPack, RuleAction};
+
 use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};
 
 /// The demands, and the Workspaces that they hold for. Of all Policies that match a Workspace the strictest counts, for
@@ -17,7 +21,7 @@ use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};
     plural = "policies",
     derive = "PartialEq",
     category = "knoll",
-    doc = "What an organisation demands of the runs in a set of Workspaces: reviews, sources, images, accounts, hooks.",
+    doc = "What an organisation demands of the runs in a set of Workspaces: reviews, sources, images, accounts, hooks, plans.",
     printcolumn(name = "Floor", type_ = "string", json_path = ".spec.review.floor"),
     printcolumn(name = "Approvers", type_ = "integer", json_path = ".spec.review.approvers"),
     printcolumn(name = "Four-Eyes", type_ = "boolean", json_path = ".spec.review.fourEyes"),
@@ -40,6 +44,9 @@ pub struct PolicySpec {
     /// What runs may use. A list that is absent allows everything, an empty one nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<AllowRules>,
+    /// Rules on the plans of runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanRules>,
 }
 
 /// Who has to agree to a run.

@@ -70,12 +70,21 @@ pub fn judge<'a>(
             Worth::OtherDigest => mismatch = Some(approval.name_any()),
             Worth::Refused(_, why) => uncounted = Some((approval.name_any(), why)),
         }
-        if counted.len() >= usize::try_from(needed).unwrap_or(usize::MAX) {
+        if counted.len() >= usize::try_from(needed).unwrap_or(usize::MAX) && is_lifted(&counted, reviewers) {
             return Verdict::Decided(decision(Decision::Approve, &counted));
         }
     }
     let counted = counted.iter().map(|approval| approval.spec.by.clone()).collect();
     Verdict::Open { mismatch, counted, needed, uncounted }
+}
+
+/// Whether the Approvals override each Policy that denies the plan.
+fn is_lifted(counted: &[&Approval], reviewers: &Reviewers) -> bool {
+    reviewers.overriders.values().all(|groups| counted.iter().any(|approval| overrides(approval, groups)))
+}
+
+fn overrides(approval: &Approval, groups: &[String]) -> bool {
+    approval.spec.policy.is_some() && groups.iter().any(|group| approval.spec.groups.contains(group))
 }
 
 fn decision(decision: Decision, approvals: &[&Approval]) -> ReviewDecision {
@@ -136,6 +145,17 @@ fn refusal(run: &Run, approval: &Approval, reviewers: &Reviewers) -> Option<(&'s
             "{requester} asked for the run, so another user has to approve it: Policy `{policy}` (spec.review.fourEyes)."
         );
         return Some((reason::REQUESTER, why));
+    }
+    if spec.policy.is_some() && !reviewers.overriders.values().any(|groups| overrides(approval, groups)) {
+        let policies: Vec<String> = reviewers.overriders.keys().take(8).map(|policy| format!("`{policy}`")).collect();
+        let why = match policies.as_slice() {
+            [] => "It has policy: override, and no Policy denies the plan.".to_owned(),
+            policies => format!(
+                "An override needs a user of a group that the denying Policy names (spec.plan.override.groups of {}), and the Approval names none of them in `groups`.",
+                policies.join(", ")
+            ),
+        };
+        return Some((reason::NOT_IN_GROUP, why));
     }
     let missed = reviewers.groups.iter().find(|(_, groups)| !groups.iter().any(|group| spec.groups.contains(group)));
     missed.map(|(policy, groups)| {

@@ -91,6 +91,7 @@ pub async fn of(
         managed_state,
         terraform_workspace,
         lock_file: lock_file?,
+        judged: status.plan_verdict.is_some() && stage != Stage::Apply,
         plan_digest: (stage == Stage::Apply).then(|| status.plan.as_ref()?.digest.clone()).flatten(),
         hooks,
         retry: steps::attempts(&run.spec),

@@ -7,6 +7,7 @@ mod address;
 mod check;
 mod demands;
 mod image;
+pub mod plan;
 mod pods;
 mod selector;
 
@@ -14,12 +15,14 @@ use std::{collections::BTreeMap, fmt};
 
 use knoll_api::{
     policy::{AllowRules, AllowedHooks, Policy, PolicySetting, ReviewFloor, ReviewRules},
+    run::Run,
     stack::{Stack, StackApproval},
     workspace::Workspace,
 };
 use kube::ResourceExt;
 
 use crate::stack;
+use plan::{Overriders, PlanDemand};
 
 pub use demands::{Demands, demands};
 
@@ -43,6 +46,7 @@ struct Matched {
     policy: String,
     review: ReviewRules,
     allow: AllowRules,
+    plan: Option<PlanDemand>,
 }
 
 /// A Policy that cannot be read.
@@ -90,6 +94,8 @@ pub struct Reviewers {
     pub groups: Vec<(String, Vec<String>)>,
     /// The Policies by which the requester of a run may not approve it.
     pub four_eyes: Vec<String>,
+    /// The Policies that deny the plan, and the groups that may override each.
+    pub overriders: Overriders,
 }
 
 impl Reviewers {
@@ -156,7 +162,8 @@ pub fn effective<'a>(
         faults.extend(check::unreadable(&allow));
         let unreadable = |(field, why)| Unreadable { policy: name.clone(), field, why };
         effective.unreadable.extend(faults.into_iter().map(unreadable));
-        effective.rules.push(Matched { review: spec.review.clone().unwrap_or_default(), allow, policy: name.clone() });
+        let (review, plan) = (spec.review.clone().unwrap_or_default(), spec.plan.as_ref().map(PlanDemand::of));
+        effective.rules.push(Matched { review, allow, plan, policy: name.clone() });
     }
     effective.rules.sort_by(|a, b| a.policy.cmp(&b.policy));
     effective.unreadable.sort();
@@ -185,7 +192,14 @@ impl Effective {
             approvers: self.rules.iter().filter_map(|rule| rule.review.approvers).max().unwrap_or(1).max(1),
             groups: groups.map(|rule| (rule.policy.clone(), rule.review.groups.clone())).collect(),
             four_eyes: four_eyes.map(|rule| rule.policy.clone()).collect(),
+            overriders: Overriders::new(),
         }
+    }
+
+    /// Who has to approve this run: its plan may be denied by rules.
+    #[must_use]
+    pub fn reviewers_of(&self, run: &Run) -> Reviewers {
+        Reviewers { overriders: self.overriders(run), ..self.reviewers() }
     }
 
     /// The Policies that cannot be read and might match: nothing is allowed while there is one.
@@ -240,7 +254,7 @@ fn setting(field: &str, value: String, kind: &str, name: &str) -> PolicySetting 
 
 /// The demands of one Policy, without those that demand nothing.
 fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
-    let Matched { policy, review, allow } = rule;
+    let Matched { policy, review, allow, plan } = rule;
     let ReviewRules { floor, approvers, groups, four_eyes } = review;
     let AllowRules { sources, images, service_accounts, tools, pod, hooks, stack_override, privileged } = allow;
     let mut found = Vec::new();
@@ -287,6 +301,9 @@ fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
     if let Some(privileged) = privileged {
         let operations = privileged.operations.iter().map(|operation| operation.as_str().to_owned());
         note("allow.privileged", list(operations.chain(privileged.commands.iter().cloned())));
+    }
+    if let Some(plan) = plan {
+        note("plan", plan.shown());
     }
     found
 }

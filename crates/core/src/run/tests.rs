@@ -2,6 +2,7 @@
 
 mod messages;
 mod policies;
+mod rules;
 
 use std::collections::BTreeMap;
 
