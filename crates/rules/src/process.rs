@@ -120,7 +120,8 @@ async fn exchange(
         }
     };
     let ((), received, complained) = tokio::join!(send, receive, complain);
-    (received?, complained?);
+    received?;
+    complained?;
     let status = child.wait().await?;
     Ok((output, error, Some(status)))
 }

@@ -43,7 +43,7 @@ fn auto(override_groups: &[&str]) -> World {
 
 #[test]
 fn a_plan_that_rules_judge_is_applied_by_a_second_pod() {
-    let mut world = auto(&[]);
+    let world = auto(&[]);
     assert_eq!(creates(&world.decide(1)), Some(Stage::Plan));
     let mut free = World::apply(RunApproval::Auto);
     assert_eq!(creates(&free.step(1)), Some(Stage::Whole), "without rules it costs nothing");
