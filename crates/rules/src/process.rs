@@ -17,7 +17,7 @@ pub(crate) const MEMORY: u64 = 448 << 20;
 /// The processor time of one process.
 pub(crate) const CPU_TIME: Duration = Duration::from_secs(10);
 /// How long one process may take, also on a machine that is busy.
-const TIME: Duration = Duration::from_secs(20);
+const TIME: Duration = Duration::from_secs(40);
 /// How many processes exist at a time: they share the memory of the operator.
 const PROCESSES: usize = 2;
 /// The largest output: all results of all rules fit into it.
@@ -63,18 +63,19 @@ impl Evaluator {
                 return vec![Finding::failure("", "the process that evaluates rules cannot be started. Run it again")];
             }
         };
-        let ended = tokio::time::timeout(TIME, exchange(&mut child, &rules, &plan)).await;
-        let (output, error, status) = match ended {
-            Ok(Ok(ended)) => ended,
+        let (mut output, mut error) = (Vec::new(), Vec::new());
+        let work = exchange(&mut child, &rules, &plan, &mut output, &mut error);
+        let status = match tokio::time::timeout(TIME, work).await {
+            Ok(Ok(status)) => Some(status),
             Ok(Err(error)) => {
                 tracing::warn!(%error, "the process that evaluates rules cannot be read");
-                (Vec::new(), Vec::new(), None)
+                None
             }
-            Err(_) => {
-                let _ = child.kill().await;
-                (Vec::new(), Vec::new(), None)
-            }
+            Err(_) => None,
         };
+        if status.is_none() {
+            let _ = child.kill().await;
+        }
         read(&output, &error, status)
     }
 
@@ -91,12 +92,15 @@ impl Evaluator {
     }
 }
 
-/// Sends the rules and the plan, and returns the output, the standard error and the end.
+/// Sends the rules and the plan, and reads the output and the standard error until the end. What was read until then is
+/// there also when nobody waits for the end.
 async fn exchange(
     child: &mut Child,
     rules: &[u8],
     plan: &[u8],
-) -> std::io::Result<(Vec<u8>, Vec<u8>, Option<ExitStatus>)> {
+    output: &mut Vec<u8>,
+    error: &mut Vec<u8>,
+) -> std::io::Result<ExitStatus> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let send = async {
         if let Some(mut stdin) = stdin {
@@ -106,24 +110,22 @@ async fn exchange(
             let _ = stdin.shutdown().await;
         }
     };
-    let (mut output, mut error) = (Vec::new(), Vec::new());
     let receive = async {
         match stdout {
-            Some(stdout) => stdout.take(LARGEST_OUTPUT).read_to_end(&mut output).await,
+            Some(stdout) => stdout.take(LARGEST_OUTPUT).read_to_end(output).await,
             None => Ok(0),
         }
     };
     let complain = async {
         match stderr {
-            Some(stderr) => stderr.take(LARGEST_ERROR).read_to_end(&mut error).await,
+            Some(stderr) => stderr.take(LARGEST_ERROR).read_to_end(error).await,
             None => Ok(0),
         }
     };
     let ((), received, complained) = tokio::join!(send, receive, complain);
     received?;
     complained?;
-    let status = child.wait().await?;
-    Ok((output, error, Some(status)))
+    child.wait().await
 }
 
 /// The findings that a process has reported, and the rule that ended it. Its standard error is shown nowhere: it could have
