@@ -44,6 +44,8 @@ pub enum Verdict {
 enum Worth {
     /// It is one of the Approvals that the run needs.
     Counts,
+    /// It overrides denials, and is by a user who has approved before.
+    Lifts,
     /// It discards the run.
     Discards,
     /// It names another digest.
@@ -62,16 +64,18 @@ pub fn judge<'a>(
 ) -> Verdict {
     let needed = reviewers.needed(requested_by(run));
     let (mut mismatch, mut uncounted) = (None, None);
-    let mut counted: Vec<&Approval> = Vec::new();
+    let (mut counted, mut lifting): (Vec<&Approval>, Vec<&Approval>) = (Vec::new(), Vec::new());
     for (approval, worth) in weigh(run, digest, approvals, reviewers) {
         match worth {
             Worth::Counts => counted.push(approval),
+            Worth::Lifts => lifting.push(approval),
             Worth::Discards => return Verdict::Decided(decision(Decision::Discard, &[approval])),
             Worth::OtherDigest => mismatch = Some(approval.name_any()),
             Worth::Refused(_, why) => uncounted = Some((approval.name_any(), why)),
         }
-        if counted.len() >= usize::try_from(needed).unwrap_or(usize::MAX) && is_lifted(&counted, reviewers) {
-            return Verdict::Decided(decision(Decision::Approve, &counted));
+        let all = [counted.as_slice(), lifting.as_slice()].concat();
+        if counted.len() >= usize::try_from(needed).unwrap_or(usize::MAX) && is_lifted(&all, reviewers) {
+            return Verdict::Decided(decision(Decision::Approve, &all));
         }
     }
     let counted = counted.iter().map(|approval| approval.spec.by.clone()).collect();
@@ -88,7 +92,12 @@ fn overrides(approval: &Approval, groups: &[String]) -> bool {
 }
 
 fn decision(decision: Decision, approvals: &[&Approval]) -> ReviewDecision {
-    let by: Vec<&str> = approvals.iter().map(|approval| approval.spec.by.as_str()).collect();
+    let mut by: Vec<&str> = Vec::new();
+    for approval in approvals {
+        if !by.contains(&approval.spec.by.as_str()) {
+            by.push(&approval.spec.by);
+        }
+    }
     ReviewDecision {
         approvals: approvals.iter().map(|approval| approval.name_any()).collect(),
         decision,
@@ -125,6 +134,9 @@ fn weigh<'a>(
             return Worth::Refused(reason, why);
         }
         if let Some((_, other)) = counted.iter().find(|(by, _)| *by == spec.by) {
+            if spec.policy.is_some() {
+                return Worth::Lifts;
+            }
             let why = format!("{} has already approved `{}` with Approval `{other}`.", spec.by, spec.run);
             return Worth::Refused(reason::DUPLICATE, why);
         }
@@ -262,7 +274,7 @@ fn waiting(
     let weighed = weigh(run, digest, others.iter().copied(), reviewers);
     let (_, worth) = weighed.into_iter().find(|(other, _)| other.metadata.name == approval.metadata.name)?;
     match worth {
-        Worth::Counts => {
+        Worth::Counts | Worth::Lifts => {
             let message = format!("It counts: `{}` has {} of {needed} Approvals.", approval.spec.run, counted.len());
             Some((ApprovalPhase::Counted, reason::COUNTED, message))
         }

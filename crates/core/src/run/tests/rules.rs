@@ -119,6 +119,7 @@ fn only_an_override_by_who_may_lifts_a_denial() {
         world.approve(name, &digest, Choice::Approve);
         let spec = &mut world.approvals.last_mut().unwrap().spec;
         spec.policy = policy;
+        spec.by = if name == "other" { "uma".to_owned() } else { "ann".to_owned() };
         spec.groups = groups.iter().map(|group| (*group).to_owned()).collect();
         creates(&world.step(4))
     };
