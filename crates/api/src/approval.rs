@@ -35,6 +35,10 @@ use crate::rules;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::immutable("an Approval never changes: create another one"))]
+#[x_kube(validation = Rule::new("!has(self.policy) || (has(self.comment) && self.comment.size() > 0)")
+    .message("policy: override needs a comment that says why"))]
+#[x_kube(validation = Rule::new("!has(self.policy) || self.decision == 'Approve'")
+    .message("policy: override is for decision: Approve only; leave it out"))]
 pub struct ApprovalSpec {
     /// The name of the Run, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
@@ -54,10 +58,24 @@ pub struct ApprovalSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
     pub groups: Vec<String>,
+    /// With `override`, the decision lifts the denials of Policies whose `plan.override` names one of `groups`. It needs a
+    /// comment that says why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyDecision>,
     /// A comment for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub comment: Option<String>,
+}
+
+/// What a decision does to the Policies that deny a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(transform = crate::values::describe)]
+pub enum PolicyDecision {
+    /// Lifts their denials.
+    #[default]
+    Override,
 }
 
 /// A decision on a plan.

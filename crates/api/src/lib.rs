@@ -32,6 +32,7 @@ pub mod stack;
 pub mod step;
 mod values;
 pub mod variables;
+pub mod verdict;
 pub mod wire;
 pub mod workspace;
 
@@ -47,4 +48,5 @@ pub use purpose::Purpose;
 pub use run::{Run, RunPhase, RunSpec, RunStatus};
 pub use source::Source;
 pub use stack::{Stack, StackSpec, StackStatus};
+pub use verdict::{PlanVerdict, RuleResult};
 pub use workspace::{Workspace, WorkspaceSpec, WorkspaceStatus};

@@ -159,6 +159,8 @@ pub mod reason {
     pub const UNDECODABLE: &str = "Undecodable";
     /// A Policy does not allow it.
     pub const POLICY_VIOLATION: &str = "PolicyViolation";
+    /// The rules of Policies have not judged the plan that would be applied.
+    pub const PLAN_NOT_JUDGED: &str = "PlanNotJudged";
     /// A Policy does not allow the user of an Approval to decide.
     pub const NOT_IN_GROUP: &str = "NotInGroup";
     /// The user of an Approval asked for the change.

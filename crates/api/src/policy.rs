@@ -6,9 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub mod limits;
+mod plan;
 pub mod windows;
 
 pub use limits::{LimitRules, RetentionLimits, RunLimits};
+pub use plan::{PackRef, PlanOverride, PlanRule, PlanRules, RegoPack, RuleAction};
 pub use windows::{Change, Freeze, OpenWindow, WindowRules};
 
 use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};
@@ -23,7 +25,7 @@ use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};
     plural = "policies",
     derive = "PartialEq",
     category = "knoll",
-    doc = "What an organisation demands of the runs in a set of Workspaces: reviews, sources, images, accounts, hooks.",
+    doc = "What an organisation demands of the runs in a set of Workspaces: reviews, sources, images, accounts, hooks, plans.",
     printcolumn(name = "Floor", type_ = "string", json_path = ".spec.review.floor"),
     printcolumn(name = "Approvers", type_ = "integer", json_path = ".spec.review.approvers"),
     printcolumn(name = "Four-Eyes", type_ = "boolean", json_path = ".spec.review.fourEyes"),
@@ -52,6 +54,9 @@ pub struct PolicySpec {
     /// When changes may start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<WindowRules>,
+    /// Rules on the plans of runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanRules>,
 }
 
 /// Who has to agree to a run.

@@ -17,6 +17,7 @@ use crate::{
     source::Source,
     stack::Snapshot,
     variables::{Variables, VariablesFrom},
+    verdict::PlanVerdict,
 };
 
 /// The desired execution. Immutable.
@@ -297,6 +298,9 @@ pub struct RunStatus {
     /// The summary of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSummary>,
+    /// What the rules of the Policies say of the plan. Present for a run that they judge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_verdict: Option<PlanVerdict>,
     /// The frozen job: what the pods of the run are made of. Present for a run that is reviewed, or that plans and applies
     /// with different service accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -438,9 +442,21 @@ pub struct PlanSummary {
     /// The number of resources to update in place.
     #[serde(default)]
     pub change: u32,
-    /// The number of resources to destroy.
+    /// The number of resources to destroy. A change that this version of Knoll does not know counts as one.
     #[serde(default)]
     pub destroy: u32,
+    /// The number of existing resources to import into the state.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub import: u32,
+    /// The number of resources to move to another address.
+    #[serde(default, rename = "move", skip_serializing_if = "is_zero")]
+    pub moved: u32,
+    /// The number of resources to remove from the state without destroying them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub forget: u32,
+    /// The number of actions that the plan invokes (`action_invocations`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub invoke: u32,
     /// Whether applying the plan changes anything: resources, or only outputs.
     #[serde(default)]
     pub changes: bool,
@@ -456,6 +472,16 @@ pub struct PlanSummary {
 impl PlanSummary {
     /// The maximum number of listed resource changes.
     pub const MAX_RESOURCES: usize = 100;
+
+    /// The counts in words, without a full stop: `3 to add, 0 to change, 1 to destroy, 2 to import`.
+    #[must_use]
+    pub fn counts(&self) -> String {
+        let Self { add, change, destroy, import, moved, forget, invoke, .. } = self;
+        let rest = [(import, "import"), (moved, "move"), (forget, "forget"), (invoke, "invoke")];
+        let rest: String =
+            rest.iter().filter(|(count, _)| **count > 0).map(|(count, word)| format!(", {count} to {word}")).collect();
+        format!("{add} to add, {change} to change, {destroy} to destroy{rest}")
+    }
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -503,6 +529,10 @@ pub enum ChangeAction {
     Move,
     /// Removes the resource from the state without destroying it.
     Forget,
+    /// Invokes an action.
+    Invoke,
+    /// A change that this version of Knoll does not know. It counts as one that destroys.
+    Unknown,
 }
 
 /// The decision that ended a review.

@@ -8,6 +8,7 @@
 //! | `PUT /v1/state` | the whole state | 409 for another lineage or an older serial |
 //! | `PUT /v1/lock` | `.terraform.lock.hcl` | |
 //! | `PUT /v1/plan`, `GET /v1/plan` | the plan's bytes | the plan's bytes |
+//! | `PUT /v1/plan-json?digest=D` | the plan of digest `D` as JSON, for the rules of Policies | [`PlanJudged`] |
 //! | `PUT /v1/plan-text` | the plan as terraform renders it for people | |
 //! | `PUT /v1/answer` | [`Answer`] | |
 //! | `POST /v1/log?offset=N` | bytes of the log from `N` on | 409 with [`LogOffset`] when the hub has another count |
@@ -45,6 +46,9 @@ pub const LARGEST_CONTENT: u64 = 64 * 1024 * 1024;
 /// The largest text of a plan. A longer one is cut by the runner, and says so at its end: nobody reads that much.
 pub const LARGEST_PLAN_TEXT: u64 = 8 * 1024 * 1024;
 
+/// The largest JSON of a plan that the rules of Policies judge. Evaluating takes some twenty times its size in memory.
+pub const LARGEST_PLAN_JSON: u64 = 16 * 1024 * 1024;
+
 /// The version of this protocol. It grows with every change that a runner or hub of the version before would misread.
 pub const PROTOCOL: u32 = 2;
 
@@ -72,6 +76,8 @@ pub mod path {
     pub const LOCK: &str = "/v1/lock";
     /// The plan's bytes.
     pub const PLAN: &str = "/v1/plan";
+    /// `?digest=D`: the JSON of the plan of that digest, for the rules of Policies.
+    pub const PLAN_JSON: &str = "/v1/plan-json";
     /// The plan's text.
     pub const PLAN_TEXT: &str = "/v1/plan-text";
     /// See [`super::Answer`].
@@ -216,6 +222,9 @@ pub struct Job {
     /// The `.terraform.lock.hcl` that an earlier run handed in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_file: Option<String>,
+    /// Whether the hub judges the plan by the rules of Policies: it wants the plan's JSON before the plan is applied.
+    #[serde(default)]
+    pub judged: bool,
     /// The digest of the plan to apply; its bytes are at [`path::PLAN`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_digest: Option<String>,
@@ -490,6 +499,14 @@ impl EndReason {
 pub struct ProgressReply {
     /// The run is cancelled: the runner has to stop terraform.
     pub cancel: bool,
+}
+
+/// The answer to the JSON of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanJudged {
+    /// What the rules say, a sentence each.
+    pub results: Vec<String>,
 }
 
 /// The answer to a part of the log that does not follow what the hub has.

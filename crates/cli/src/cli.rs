@@ -74,7 +74,7 @@ pub enum Command {
     Stack(stack::StackArgs),
     /// Update a set of Kubernetes objects as one transaction
     Atom(atom::AtomArgs),
-    /// List policies, and explain what they require of a workspace
+    /// List policies, explain what they require of a workspace, and test their rules
     Policy(policy::PolicyArgs),
     /// List runs
     Runs(runs::list::RunListArgs),

@@ -47,6 +47,10 @@ fn main() -> ExitCode {
     if args.next().is_some_and(|arg| arg == "shim") {
         return knoll_kube_node::shim_main(args);
     }
+    // The hub starts this for each Policy that judges a plan.
+    if std::env::args_os().nth(1).is_some_and(|arg| arg == knoll_rules::CHILD) {
+        return knoll_rules::child_main();
+    }
     // kube and the servers share one TLS provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     complete::answer();

@@ -44,6 +44,8 @@ pub enum Verdict {
 enum Worth {
     /// It is one of the Approvals that the run needs.
     Counts,
+    /// It overrides denials, and is by a user who has approved before.
+    Lifts,
     /// It discards the run.
     Discards,
     /// It names another digest.
@@ -62,24 +64,40 @@ pub fn judge<'a>(
 ) -> Verdict {
     let needed = reviewers.needed(requested_by(run));
     let (mut mismatch, mut uncounted) = (None, None);
-    let mut counted: Vec<&Approval> = Vec::new();
+    let (mut counted, mut lifting): (Vec<&Approval>, Vec<&Approval>) = (Vec::new(), Vec::new());
     for (approval, worth) in weigh(run, digest, approvals, reviewers) {
         match worth {
             Worth::Counts => counted.push(approval),
+            Worth::Lifts => lifting.push(approval),
             Worth::Discards => return Verdict::Decided(decision(Decision::Discard, &[approval])),
             Worth::OtherDigest => mismatch = Some(approval.name_any()),
             Worth::Refused(_, why) => uncounted = Some((approval.name_any(), why)),
         }
-        if counted.len() >= usize::try_from(needed).unwrap_or(usize::MAX) {
-            return Verdict::Decided(decision(Decision::Approve, &counted));
+        let all = [counted.as_slice(), lifting.as_slice()].concat();
+        if counted.len() >= usize::try_from(needed).unwrap_or(usize::MAX) && is_lifted(&all, reviewers) {
+            return Verdict::Decided(decision(Decision::Approve, &all));
         }
     }
     let counted = counted.iter().map(|approval| approval.spec.by.clone()).collect();
     Verdict::Open { mismatch, counted, needed, uncounted }
 }
 
+/// Whether the Approvals override each Policy that denies the plan.
+fn is_lifted(counted: &[&Approval], reviewers: &Reviewers) -> bool {
+    reviewers.overriders.values().all(|groups| counted.iter().any(|approval| overrides(approval, groups)))
+}
+
+fn overrides(approval: &Approval, groups: &[String]) -> bool {
+    approval.spec.policy.is_some() && groups.iter().any(|group| approval.spec.groups.contains(group))
+}
+
 fn decision(decision: Decision, approvals: &[&Approval]) -> ReviewDecision {
-    let by: Vec<&str> = approvals.iter().map(|approval| approval.spec.by.as_str()).collect();
+    let mut by: Vec<&str> = Vec::new();
+    for approval in approvals {
+        if !by.contains(&approval.spec.by.as_str()) {
+            by.push(&approval.spec.by);
+        }
+    }
     ReviewDecision {
         approvals: approvals.iter().map(|approval| approval.name_any()).collect(),
         decision,
@@ -116,6 +134,9 @@ fn weigh<'a>(
             return Worth::Refused(reason, why);
         }
         if let Some((_, other)) = counted.iter().find(|(by, _)| *by == spec.by) {
+            if spec.policy.is_some() {
+                return Worth::Lifts;
+            }
             let why = format!("{} has already approved `{}` with Approval `{other}`.", spec.by, spec.run);
             return Worth::Refused(reason::DUPLICATE, why);
         }
@@ -136,6 +157,17 @@ fn refusal(run: &Run, approval: &Approval, reviewers: &Reviewers) -> Option<(&'s
             "{requester} asked for the run, so another user has to approve it: Policy `{policy}` (spec.review.fourEyes)."
         );
         return Some((reason::REQUESTER, why));
+    }
+    if spec.policy.is_some() && !reviewers.overriders.values().any(|groups| overrides(approval, groups)) {
+        let policies: Vec<String> = reviewers.overriders.keys().take(8).map(|policy| format!("`{policy}`")).collect();
+        let why = match policies.as_slice() {
+            [] => "It has policy: override, and no Policy denies the plan.".to_owned(),
+            policies => format!(
+                "An override needs a user of a group that the denying Policy names (spec.plan.override.groups of {}), and the Approval names none of them in `groups`.",
+                policies.join(", ")
+            ),
+        };
+        return Some((reason::NOT_IN_GROUP, why));
     }
     let missed = reviewers.groups.iter().find(|(_, groups)| !groups.iter().any(|group| spec.groups.contains(group)));
     missed.map(|(policy, groups)| {
@@ -245,7 +277,7 @@ fn waiting(
     let weighed = weigh(run, digest, others.iter().copied(), reviewers);
     let (_, worth) = weighed.into_iter().find(|(other, _)| other.metadata.name == approval.metadata.name)?;
     match worth {
-        Worth::Counts => {
+        Worth::Counts | Worth::Lifts => {
             let message = format!("It counts: `{}` has {} of {needed} Approvals.", approval.spec.run, counted.len());
             Some((ApprovalPhase::Counted, reason::COUNTED, message))
         }

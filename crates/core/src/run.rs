@@ -425,6 +425,7 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         Turn::Now if finalizers(&run.spec).is_some() && !is_held(run) => Decision::act(RunAction::AddFinalizer),
         Turn::Now => {
             status.approval = Some(demands.approval);
+            status.plan_verdict = policy::plan::open_verdict(demands.is_judged);
             let is_open = status.job.is_none();
             let stage = if is_open && two_accounts { Stage::Plan } else { steps::stage(&run.spec, &status) };
             create_pod(seen, status, stage, now).at_the_latest(deadline)

@@ -180,8 +180,8 @@ fn container(settings: &Settings) -> Container {
         startup_probe: Some(Probe { failure_threshold: Some(60), ..probe("/healthz", 1) }),
         resources: Some(ResourceRequirements {
             requests: Some(quantities([("cpu", "50m"), ("memory", "64Mi")])),
-            // States and plans pass through memory, and may be large.
-            limits: Some(quantities([("memory", "1Gi")])),
+            // States and plans pass through memory, and may be large; so do the processes that evaluate rules.
+            limits: Some(quantities([("memory", "2Gi")])),
             ..ResourceRequirements::default()
         }),
         security_context: Some(SecurityContext {

@@ -11,7 +11,7 @@ use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http::header;
-use knoll_api::wire::{LARGEST_CONTENT, LARGEST_PLAN_TEXT};
+use knoll_api::wire::{LARGEST_CONTENT, LARGEST_PLAN_JSON, LARGEST_PLAN_TEXT};
 
 use crate::budget::{Budget, Held};
 use crate::error::Error;
@@ -20,6 +20,8 @@ use crate::error::Error;
 pub const CONTENT: u64 = LARGEST_CONTENT;
 /// The largest text of a plan.
 pub const PLAN_TEXT: u64 = LARGEST_PLAN_TEXT;
+/// The largest JSON of a plan.
+pub const PLAN_JSON: u64 = LARGEST_PLAN_JSON;
 /// The largest piece of a log. A runner sends 256 KiB at a time.
 pub const LOG: u64 = 2 << 20;
 /// The largest report. A plan's description is capped by the runner, and a status by the API server at about 1 MiB.

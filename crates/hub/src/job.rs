@@ -95,6 +95,7 @@ pub async fn of(
         managed_state,
         terraform_workspace,
         lock_file: lock_file?.filter(|_| !is_ignored),
+        judged: status.plan_verdict.is_some() && stage != Stage::Apply,
         plan_digest: (stage == Stage::Apply).then(|| status.plan.as_ref()?.digest.clone()).flatten(),
         hooks,
         retry: steps::attempts(&run.spec),

@@ -11,6 +11,7 @@ mod cache;
 mod error;
 mod images;
 mod job;
+mod judge;
 mod progress;
 mod routes;
 mod server;

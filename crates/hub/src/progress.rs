@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 use knoll_api::names::field_manager;
-use knoll_api::run::Run;
+use knoll_api::run::{Run, RunStatus};
+use knoll_api::verdict::PlanVerdict;
 use knoll_api::wire::{EndReason, Exit, Progress};
 use knoll_core::{patch, progress};
 use kube::api::{Patch, PatchParams};
@@ -34,10 +35,24 @@ pub async fn write(client: &Client, session: &Session, seen: &Run, report: &Prog
         return Ok(None);
     }
     let base = newer(reports.run.take(), seen.clone());
-    let (run, written) = merge(client, &session.caller.namespace, base, &session.caller.uid, report).await?;
+    let change = |run: &Run| progress::merge(run, report, Timestamp::now());
+    let (run, written) = merge(client, &session.caller.namespace, base, &session.caller.uid, change).await?;
     reports.sequence = report.sequence;
     reports.run = Some(run.clone());
     Ok(written.then_some(run))
+}
+
+/// Writes the verdict of the rules of Policies on the plan into the Run's status.
+///
+/// # Errors
+/// When the status cannot be written.
+pub async fn judged(client: &Client, session: &Session, seen: &Run, verdict: &PlanVerdict) -> Result<(), Error> {
+    let mut reports = session.reports.lock().await;
+    let base = newer(reports.run.take(), seen.clone());
+    let change = |run: &Run| progress::judge(run, verdict);
+    let (run, _) = merge(client, &session.caller.namespace, base, &session.caller.uid, change).await?;
+    reports.run = Some(run);
+    Ok(())
 }
 
 /// Ends a run whose job cannot even be made: the reason stands where the user looks.
@@ -56,20 +71,20 @@ pub async fn fail(
     write(client, session, seen, &report).await.map(drop)
 }
 
-/// The Run with the report in it, and whether it had to be written.
+/// The Run with the status that `change` makes of it, and whether it had to be written.
 async fn merge(
     client: &Client,
     namespace: &str,
     base: Run,
     uid: &str,
-    report: &Progress,
+    change: impl Fn(&Run) -> RunStatus,
 ) -> Result<(Run, bool), Error> {
     let api: Api<Run> = Api::namespaced(client.clone(), namespace);
     let name = base.name_any();
     let params = PatchParams { field_manager: Some(field_manager::HUB.to_owned()), ..PatchParams::default() };
     let mut run = base;
     for _ in 0..ATTEMPTS {
-        let next = progress::merge(&run, report, Timestamp::now());
+        let next = change(&run);
         let patch = patch::status(run.metadata.resource_version.as_deref(), run.status.as_ref(), &next)
             .map_err(|error| Error::Internal(error.to_string()))?;
         let Some(patch) = patch else { return Ok((run, false)) };

@@ -14,7 +14,8 @@ use http::{StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use knoll_api::Digest;
 use knoll_api::run::Run;
-use knoll_api::wire::{EndReason, ErrorBody, Exit, Job, Progress, ProgressReply, path, stored};
+use knoll_api::verdict::RuleResult;
+use knoll_api::wire::{EndReason, ErrorBody, Exit, Job, PlanJudged, Progress, ProgressReply, path, stored};
 use knoll_api::workspace::Workspace;
 use knoll_core::identity::Subject;
 use knoll_core::queue::{Lane, lane};
@@ -24,6 +25,7 @@ use knoll_core::{
     pod_outcome,
     run::{is_cancelled, must_stop},
 };
+use knoll_rules::Evaluator;
 use knoll_storage::states::may_force;
 use knoll_storage::{Error as StorageError, Owner, Sources, States, Storage};
 use kube::runtime::watcher::watch_object;
@@ -38,7 +40,7 @@ use crate::cache::Cache;
 use crate::error::Error;
 use crate::session::{Session, Sessions, has_ended_for_its_pod};
 use crate::trace::{self, Observer};
-use crate::{bundle, images, job, progress};
+use crate::{bundle, images, job, judge, progress};
 
 /// How long a runner waits for news of a hook's container before it asks again. Proxies cut longer waits.
 const CONTAINER_POLL: Duration = Duration::from_secs(50);
@@ -66,6 +68,8 @@ pub struct Shared {
     pub budgets: Budgets,
     /// How long a runner goes on without an answer.
     pub silence: Silence,
+    /// Evaluates the rules of Policies.
+    pub evaluator: Evaluator,
     /// Takes the duration of requests.
     pub observer: Observer,
     pub shutdown: CancellationToken,
@@ -78,6 +82,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route(path::STATE, get(get_state).put(put_state))
         .route(path::LOCK, put(put_lock))
         .route(path::PLAN, get(get_plan).put(put_plan))
+        .route(path::PLAN_JSON, put(put_plan_json))
         .route(path::PLAN_TEXT, put(put_plan_text))
         .route(path::ANSWER, put(put_answer))
         .route(path::LOG, post(post_log))
@@ -226,6 +231,26 @@ async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, request: Re
     let (content, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::CONTENT).await?;
     shared.storage.plans().put(&runner.run, &content).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+struct PlanDigest {
+    digest: Digest,
+}
+
+/// Judges a plan by the rules of Policies. The verdict is in the Run's status before the answer.
+async fn put_plan_json(
+    State(shared): State<Arc<Shared>>,
+    runner: Runner,
+    Query(PlanDigest { digest }): Query<PlanDigest>,
+    request: Request,
+) -> Result<Json<PlanJudged>, Error> {
+    let workspace = runner.workspace(&shared).await?;
+    let (json, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::PLAN_JSON).await?;
+    let (client, evaluator) = (&shared.client, &shared.evaluator);
+    let verdict = judge::plan(client, evaluator, &runner.run, &workspace, digest.as_str(), json).await?;
+    progress::judged(client, &runner.session, &runner.run, &verdict).await?;
+    Ok(Json(PlanJudged { results: verdict.results.iter().map(RuleResult::sentence).collect() }))
 }
 
 async fn put_plan_text(

@@ -9,6 +9,7 @@ use axum::{Extension, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use knoll_core::stop_times::Silence;
+use knoll_rules::Evaluator;
 use knoll_storage::{FetchSettings, Storage};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -66,6 +67,8 @@ pub struct HubSettings {
     pub fetch: FetchSettings,
     /// How long a runner goes on without an answer of the hub.
     pub silence: Silence,
+    /// Evaluates the rules of Policies.
+    pub evaluator: Evaluator,
 }
 
 /// A hub that is running.
@@ -107,6 +110,7 @@ impl Hub {
             runs,
             sources: storage.sources(settings.fetch),
             silence: settings.silence,
+            evaluator: settings.evaluator,
             storage: storage.clone(),
             client,
             marked: Arc::default(),

@@ -48,7 +48,7 @@ impl Reconciler for Approvals {
         let workspace = run.as_ref().and_then(|run| caches.workspaces.named(namespace, &run.spec.workspace));
         let stack = run.as_ref().and_then(|run| caches.stacks.named(namespace, &run.spec.workspace));
         let policy = policy::demands_on(context, namespace, workspace.as_deref(), stack.as_deref()).await?;
-        let reviewers = policy.reviewers();
+        let reviewers = run.as_ref().map_or_else(|| policy.reviewers(), |run| policy.reviewers_of(run));
         Ok(Observation::Complete(SeenApproval { approval: approval.clone(), run, others, reviewers }))
     }
 

@@ -13,6 +13,9 @@ use sha2::{Digest, Sha256};
 struct Description {
     #[serde(default)]
     resource_changes: Vec<Resource>,
+    /// Of terraform 1.14 and later.
+    #[serde(default)]
+    action_invocations: Vec<Invocation>,
 }
 
 #[derive(Deserialize)]
@@ -20,6 +23,11 @@ struct Resource {
     address: String,
     previous_address: Option<String>,
     change: Change,
+}
+
+#[derive(Deserialize)]
+struct Invocation {
+    address: String,
 }
 
 #[derive(Deserialize)]
@@ -58,13 +66,17 @@ pub fn summarize(description: Value, digest: String, changes: bool) -> Result<Pl
         match action {
             ChangeAction::Create => summary.add += 1,
             ChangeAction::Update => summary.change += 1,
-            ChangeAction::Delete => summary.destroy += 1,
+            // What is not known could destroy.
+            ChangeAction::Delete | ChangeAction::Unknown => summary.destroy += 1,
             ChangeAction::Replace => {
                 summary.add += 1;
                 summary.destroy += 1;
             }
-            ChangeAction::Import | ChangeAction::Move | ChangeAction::Forget | ChangeAction::Read => {}
+            ChangeAction::Import | ChangeAction::Move | ChangeAction::Read | ChangeAction::Invoke => {}
+            ChangeAction::Forget => summary.forget += 1,
         }
+        summary.import += u32::from(resource.change.importing.is_some());
+        summary.moved += u32::from(resource.previous_address.is_some());
         if summary.resources.len() < PlanSummary::MAX_RESOURCES {
             summary.resources.push(ResourceChange {
                 attributes: if action == ChangeAction::Update || action == ChangeAction::Replace {
@@ -74,6 +86,18 @@ pub fn summarize(description: Value, digest: String, changes: bool) -> Result<Pl
                 },
                 address: resource.address,
                 action,
+            });
+        } else {
+            summary.omitted += 1;
+        }
+    }
+    for Invocation { address } in description.action_invocations {
+        summary.invoke += 1;
+        if summary.resources.len() < PlanSummary::MAX_RESOURCES {
+            summary.resources.push(ResourceChange {
+                address,
+                action: ChangeAction::Invoke,
+                ..ResourceChange::default()
             });
         } else {
             summary.omitted += 1;
@@ -114,7 +138,8 @@ fn action(resource: &Resource) -> Option<ChangeAction> {
         ["create", "forget"] | ["forget", "create"] => Some(ChangeAction::Create),
         ["no-op"] if resource.change.importing.is_some() => Some(ChangeAction::Import),
         ["no-op"] if resource.previous_address.is_some() => Some(ChangeAction::Move),
-        _ => None,
+        [] | ["no-op" | "read"] => None,
+        _ => Some(ChangeAction::Unknown),
     }
 }
 
@@ -145,6 +170,8 @@ mod tests {
             (&["delete", "create"], (1, 0, 1), Some(ChangeAction::Replace)),
             (&["create", "delete"], (1, 0, 1), Some(ChangeAction::Replace)),
             (&["forget"], (0, 0, 0), Some(ChangeAction::Forget)),
+            (&["rename"], (0, 0, 1), Some(ChangeAction::Unknown)),
+            (&["update", "rename"], (0, 0, 1), Some(ChangeAction::Unknown)),
             (&["no-op"], (0, 0, 0), None),
             (&["read"], (0, 0, 0), None),
         ];
@@ -161,8 +188,18 @@ mod tests {
         moved["previous_address"] = json!("a.old");
         let mut imported = change("a.b", &["no-op"]);
         imported["change"]["importing"] = json!({"id": "i-1"});
-        let actions: Vec<_> = summary(vec![moved, imported]).resources.iter().map(|resource| resource.action).collect();
-        assert_eq!(actions, [ChangeAction::Move, ChangeAction::Import]);
+        let counted = summary(vec![moved, imported, change("a.c", &["forget"])]);
+        let actions: Vec<_> = counted.resources.iter().map(|resource| resource.action).collect();
+        assert_eq!(actions, [ChangeAction::Move, ChangeAction::Import, ChangeAction::Forget]);
+        assert_eq!(counted.counts(), "0 to add, 0 to change, 0 to destroy, 1 to import, 1 to move, 1 to forget");
+    }
+
+    #[test]
+    fn actions_that_a_plan_invokes_are_counted_and_named() {
+        let invocation = json!({"address": "action.aws_lambda_invoke.a", "type": "aws_lambda_invoke", "name": "a"});
+        let description = json!({"format_version": "1.2", "action_invocations": [invocation]});
+        let counted = summarize(description, "sha256:1".into(), true).unwrap();
+        assert_eq!((counted.invoke, counted.resources[0].action), (1, ChangeAction::Invoke));
     }
 
     #[test]

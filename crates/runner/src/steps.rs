@@ -11,7 +11,7 @@ use futures::future::Either;
 use knoll_api::names;
 use knoll_api::run::{Operation, PlanSummary};
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{EndReason, Exit, Job, path, step_heading, stored};
+use knoll_api::wire::{EndReason, Exit, Job, LARGEST_PLAN_JSON, PlanJudged, path, step_heading, stored};
 use knoll_api::workspace::Tool;
 use reqwest::Method;
 use tokio::sync::watch;
@@ -300,6 +300,9 @@ impl Steps {
             self.reporter.planned(PlanSummary { digest, ..PlanSummary::default() });
         } else if self.is_decided_on() {
             let mut summary = self.describe(StepName::Plan, &planned.digest, changes).await?;
+            if changes && self.job.judged {
+                self.have_judged(&planned.digest).await?;
+            }
             if changes && self.is_reviewed() {
                 // The description has told the console which values to mask in the text.
                 let text = self.render(StepName::Plan).await?;
@@ -323,6 +326,27 @@ impl Steps {
             }));
         }
         Ok(planned)
+    }
+
+    /// Sends the plan's JSON to the hub, which judges it by the rules of Policies, and prints what they say. What follows
+    /// from it is the hub's decision.
+    async fn have_judged(&self, digest: &str) -> Result<(), Failure> {
+        let failed = |why: String| {
+            Failure::new(EndReason::StepFailed, format!("the plan cannot be judged by the rules of Policies: {why}"))
+        };
+        let json = std::fs::read(self.folders.plan_json()).map_err(|error| failed(error.to_string()))?;
+        if json.len() as u64 > LARGEST_PLAN_JSON {
+            let (has, most) = (json.len() >> 20, LARGEST_PLAN_JSON >> 20);
+            return Err(failed(format!("its JSON has {has} MiB, and they judge {most} MiB at most; split the module")));
+        }
+        let address = format!("{}?digest={digest}", path::PLAN_JSON);
+        let judged = self.hub.send("the plan's JSON", Method::PUT, &address, json.into()).await;
+        let judged = judged.map_err(|error| failed(error.sentence()))?;
+        let PlanJudged { results } = serde_json::from_slice(&judged).map_err(|error| failed(error.to_string()))?;
+        for result in results {
+            self.console.line(&format!("knoll: {result}")).await;
+        }
+        Ok(())
     }
 
     /// Whether a person or a hook reviews the plan before it is applied.

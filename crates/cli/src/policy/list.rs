@@ -35,14 +35,15 @@ pub async fn run(args: PolicyListArgs, outer: &Connection) -> Result<ExitCode> {
 }
 
 fn table(policies: &[Policy], now: Timestamp) -> Table {
-    let mut table = Table::new(&["NAME", "NAMESPACES", "WORKSPACES", "REVIEW", "ALLOW", "AGE"]);
+    let mut table = Table::new(&["NAME", "NAMESPACES", "WORKSPACES", "REVIEW", "ALLOW", "PLAN", "AGE"]);
     for policy in policies {
-        let row: [Cell; 6] = [
+        let row: [Cell; 7] = [
             policy.name_any().into(),
             selector(policy.spec.namespace_selector.as_ref()).into(),
             selector(policy.spec.workspace_selector.as_ref()).into(),
             review(policy).into(),
             allow(policy).into(),
+            plan(policy).into(),
             time::age(policy.metadata.creation_timestamp.as_ref(), now).into(),
         ];
         table.row(row);
@@ -93,6 +94,12 @@ fn allow(policy: &Policy) -> String {
     ];
     let set: Vec<&str> = fields.into_iter().filter(|(set, _)| *set).map(|(_, name)| name).collect();
     if set.is_empty() { "-".to_owned() } else { set.join(",") }
+}
+
+/// The number of rules on plans, packs included.
+fn plan(policy: &Policy) -> String {
+    let rules = policy.spec.plan.as_ref().map_or(0, |plan| plan.rules.len() + plan.rego.len());
+    if rules == 0 { "-".to_owned() } else { format!("{rules} rule{}", if rules == 1 { "" } else { "s" }) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! `knoll policy`: lists Policies, and explains what they demand of a Workspace.
+//! `knoll policy`: lists Policies, explains what they demand of a Workspace, and tests their rules on plans.
 
 mod explain;
 mod list;
+mod test;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,8 @@ enum Command {
     List(list::PolicyListArgs),
     /// Show the rules that apply to a workspace, and the objects that they come from
     Explain(explain::PolicyExplainArgs),
+    /// Evaluate the rules of a policy on plans, without a cluster
+    Test(test::PolicyTestArgs),
 }
 
 /// Runs the command.
@@ -33,5 +36,6 @@ pub async fn run(args: PolicyArgs, outer: &Connection) -> Result<ExitCode> {
     match args.command {
         Command::List(args) => list::run(args, outer).await,
         Command::Explain(args) => explain::run(args, outer).await,
+        Command::Test(args) => test::run(args).await,
     }
 }

@@ -4,14 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use knoll_api::approval::{Approval, ApprovalPhase, ApprovalSpec, Decision};
+use knoll_api::approval::{Approval, ApprovalPhase, ApprovalSpec, Decision, PolicyDecision};
 use knoll_api::names::{self, condition, field_manager};
 use knoll_api::run::{Run, RunPhase};
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Resource, ResourceExt};
 
-use super::{covers, diff, list, plan_text};
+use super::{covers, diff, list, plan_text, verdict};
 use crate::connect::{Connection, Explain};
 use crate::run::follow;
 use crate::workspace::Session;
@@ -34,6 +34,9 @@ pub struct DecisionArgs {
     /// A comment for the record
     #[arg(long, short, env = "KNOLL_COMMENT", value_name = "TEXT")]
     comment: Option<String>,
+    /// Override the rules of policies that deny the plan; needs a comment (`knoll approve` only)
+    #[arg(long = "override", env = "KNOLL_OVERRIDE", requires = "comment")]
+    overrides: bool,
     /// Do not ask for confirmation
     #[arg(long, short, env = "KNOLL_YES")]
     yes: bool,
@@ -48,6 +51,9 @@ pub async fn run(args: DecisionArgs, decision: Decision, outer: &Connection) -> 
         Decision::Approve => ("approve", "Approved"),
         Decision::Discard => ("discard", "Discarded"),
     };
+    if args.overrides && decision == Decision::Discard {
+        bail!("`--override` is for `knoll approve`\n  a run that is discarded needs none, leave it out");
+    }
     let session = Session::find(&args.connection.or(outer)).await?;
     let run = super::get(&session, &args.run).await?;
     let name = run.name_any();
@@ -67,7 +73,9 @@ pub async fn run(args: DecisionArgs, decision: Decision, outer: &Connection) -> 
     }
     let by = session.cluster.user().await?.to_owned();
     let groups = session.cluster.groups().await?.to_vec();
-    let spec = ApprovalSpec { run: name.clone(), digest, decision, by: by.clone(), groups, comment: args.comment };
+    let policy = args.overrides.then_some(PolicyDecision::Override);
+    let (comment, by_user) = (args.comment, by.clone());
+    let spec = ApprovalSpec { run: name.clone(), digest, decision, by: by_user, groups, policy, comment };
     // The record is deleted with the Run that it is about.
     let owner_references = Some(run.owner_ref(&()).into_iter().collect());
     let metadata = ObjectMeta { generate_name: Some(format!("{name}-")), owner_references, ..ObjectMeta::default() };
@@ -176,6 +184,10 @@ async fn show(session: &Session, run: &Run, decision: Decision) -> Result<()> {
     }
     if let Some(plan) = &status.plan {
         text += &diff::changes(plan, style::stdout_is_coloured());
+    }
+    let rules = verdict::text(&status);
+    if !rules.is_empty() {
+        text += &format!("\n{rules}\n");
     }
     text += &covers::text(&status);
     output::print(&text)

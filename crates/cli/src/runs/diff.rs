@@ -24,7 +24,7 @@ pub fn changes(plan: &PlanSummary, colour: bool) -> String {
     } else if plan.add + plan.change + plan.destroy == 0 && plan.resources.is_empty() {
         writeln!(out, "Only output values change.")
     } else {
-        writeln!(out, "{} to add, {} to change, {} to destroy.", plan.add, plan.change, plan.destroy)
+        writeln!(out, "{}.", plan.counts())
     };
     out
 }
@@ -39,6 +39,8 @@ fn symbol(action: ChangeAction) -> (&'static str, Style, &'static str) {
         ChangeAction::Import => ("<+", Style::new().green(), "import"),
         ChangeAction::Move => ("->", Style::new(), "move"),
         ChangeAction::Forget => (".", Style::new(), "forget"),
+        ChangeAction::Invoke => ("!", Style::new().yellow(), "invoke"),
+        ChangeAction::Unknown => ("?", Style::new().red(), "unknown, counted as destroy"),
     }
 }
 

@@ -8,6 +8,7 @@ pub mod list;
 mod phase;
 mod plan_text;
 pub mod show;
+pub mod verdict;
 pub mod watch;
 
 use anyhow::{Result, anyhow};

@@ -10,7 +10,7 @@ use knoll_api::run::RunApproval;
 use knoll_api::{Approval, Run};
 use kube::ResourceExt;
 
-use super::{covers, diff, list, phase, plan_text};
+use super::{covers, diff, list, phase, plan_text, verdict};
 use crate::connect::Connection;
 use crate::output::table::{Cell, Table};
 use crate::output::{self, OutputArgs, time, visible, visible_line};
@@ -125,6 +125,10 @@ pub fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -
         if let Some(text) = plan_text {
             let _ = write!(out, "\n{text}");
         }
+    }
+    let rules = verdict::text(&status);
+    if !rules.is_empty() {
+        let _ = write!(out, "\n{rules}");
     }
     out
 }

@@ -8,7 +8,7 @@ use knoll_api::{
 };
 use kube::ResourceExt;
 
-use super::{Effective, Reviewers, Violation};
+use super::{Effective, Reviewers, Violation, plan};
 use crate::{
     frozen::FrozenJob,
     queue::{self, Lane},
@@ -27,6 +27,8 @@ pub struct Demands {
     pub before_start: Option<String>,
     /// Why it is reviewed whatever it asks for: a sentence that names the object and the field.
     pub review_reason: Option<String>,
+    /// The rules of Policies judge its plan.
+    pub is_judged: bool,
     /// Who has to approve it.
     pub reviewers: Reviewers,
     /// What is not allowed. The Run must not start, and not go on.
@@ -44,8 +46,21 @@ pub fn demands(
     policy: &Effective,
 ) -> Demands {
     let spec = &run.spec;
-    let (floor, reason) = floor(spec, workspace, stack, policy);
+    let (floor, mut reason) = floor(spec, workspace, stack, policy);
     let before_start = before_start(spec, workspace, policy, floor);
+    let is_judged = plan::is_judged(spec, policy);
+    let mut approval = at_least(spec.approval, floor);
+    if is_judged && approval == RunApproval::Prompt {
+        // Terraform would plan and apply in one process, and nothing would judge the plan in between.
+        approval = RunApproval::Manual;
+        let judges = policy.judges().map(super::of_policy).collect::<Vec<_>>().join(", ");
+        let why = format!("{judges} has rules on plans (spec.plan), so terraform cannot ask at a prompt.");
+        reason.get_or_insert(why);
+    }
+    if let Some(why) = plan::review_reason(run) {
+        approval = RunApproval::Manual;
+        reason = Some(reason.map_or(why.clone(), |reason| format!("{reason} {why}")));
+    }
     let owner = stack.filter(|stack| stack::is_owned(workspace, stack));
     let mut violations = match frozen {
         Some(job) => policy.check_frozen(job),
@@ -60,6 +75,7 @@ pub fn demands(
     violations.extend(policy.check_hooks(&spec.hooks, hooks_of_stack));
     if !spec.hooks.is_empty() && !hooks_of_stack {
         violations.extend(hook_could_do(workspace, policy));
+        violations.extend(plan::hook_could_apply(policy));
     }
     if spec.snapshot.is_some() && !of_stack {
         violations.extend(policy.check_foreign_snapshot());
@@ -67,12 +83,14 @@ pub fn demands(
     if spec.override_stack && stack::changed_by(run, workspace, stack).is_some() {
         violations.extend(policy.check_stack_override());
     }
+    violations.extend(plan::not_judged(run, policy));
     Demands {
-        approval: at_least(spec.approval, floor),
+        approval,
         // A command is reviewed by its own rule, or because of the floor.
         review_reason: before_start.clone().into_iter().chain(reason).reduce(|all, more| format!("{all} {more}")),
         before_start,
-        reviewers: policy.reviewers(),
+        is_judged,
+        reviewers: policy.reviewers_of(run),
         violations,
     }
 }
@@ -135,10 +153,14 @@ fn before_start(spec: &RunSpec, workspace: &Workspace, policy: &Effective, floor
                     "`{command}` needs an Approval by {from}, and `{SHELL}` could run it without one."
                 ));
             }
-            (floor > ReviewFloor::Auto && queue::lane(spec) == Lane::Queue).then(|| {
+            if queue::lane(spec) != Lane::Queue {
+                return None;
+            }
+            let of_floor = (floor > ReviewFloor::Auto).then(|| {
                 "The command may change something and has no plan to review, so it needs an Approval before it starts."
                     .to_owned()
-            })
+            });
+            of_floor.or_else(|| plan::command_reason(policy))
         }
         Operation::Apply | Operation::Destroy | Operation::Refresh => None,
     }

@@ -8,6 +8,7 @@ mod check;
 mod demands;
 mod image;
 mod limits;
+pub mod plan;
 mod pods;
 mod selector;
 mod windows;
@@ -16,12 +17,14 @@ use std::{collections::BTreeMap, fmt};
 
 use knoll_api::{
     policy::{AllowRules, AllowedHooks, LimitRules, Policy, PolicySetting, ReviewFloor, ReviewRules, WindowRules},
+    run::Run,
     stack::{Stack, StackApproval},
     workspace::Workspace,
 };
 use kube::ResourceExt;
 
 use crate::stack;
+use plan::{Overriders, PlanDemand};
 
 pub use demands::{Demands, demands};
 pub use windows::{Closed, change};
@@ -48,6 +51,7 @@ struct Matched {
     allow: AllowRules,
     limits: LimitRules,
     windows: WindowRules,
+    plan: Option<PlanDemand>,
 }
 
 /// A Policy that cannot be read.
@@ -95,6 +99,8 @@ pub struct Reviewers {
     pub groups: Vec<(String, Vec<String>)>,
     /// The Policies by which the requester of a run may not approve it.
     pub four_eyes: Vec<String>,
+    /// The Policies that deny the plan, and the groups that may override each.
+    pub overriders: Overriders,
 }
 
 impl Reviewers {
@@ -168,6 +174,7 @@ pub fn effective<'a>(
             allow,
             limits: spec.limits.clone().unwrap_or_default(),
             windows,
+            plan: spec.plan.as_ref().map(PlanDemand::of),
             policy: name.clone(),
         });
     }
@@ -198,7 +205,14 @@ impl Effective {
             approvers: self.rules.iter().filter_map(|rule| rule.review.approvers).max().unwrap_or(1).max(1),
             groups: groups.map(|rule| (rule.policy.clone(), rule.review.groups.clone())).collect(),
             four_eyes: four_eyes.map(|rule| rule.policy.clone()).collect(),
+            overriders: Overriders::new(),
         }
+    }
+
+    /// Who has to approve this run: its plan may be denied by rules.
+    #[must_use]
+    pub fn reviewers_of(&self, run: &Run) -> Reviewers {
+        Reviewers { overriders: self.overriders(run), ..self.reviewers() }
     }
 
     /// The Policies that cannot be read and might match: nothing is allowed while there is one.
@@ -253,7 +267,7 @@ fn setting(field: &str, value: String, kind: &str, name: &str) -> PolicySetting 
 
 /// The demands of one Policy, without those that demand nothing.
 fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
-    let Matched { policy, review, allow, limits, windows } = rule;
+    let Matched { policy, review, allow, limits, windows, plan } = rule;
     let ReviewRules { floor, approvers, groups, four_eyes } = review;
     let AllowRules { sources, images, service_accounts, tools, pod, hooks, stack_override, privileged } = allow;
     let mut found = Vec::new();
@@ -303,6 +317,9 @@ fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
     }
     limits::shown(limits, &mut note);
     windows::shown(windows, &mut note);
+    if let Some(plan) = plan {
+        note("plan", plan.shown());
+    }
     found
 }
 

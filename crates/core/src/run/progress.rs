@@ -10,12 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
     names::{condition, reason},
     run::{Run, RunPhase, RunStatus, StepName, StepState, StepStatus},
+    verdict::PlanVerdict,
     wire::{EndReason, Exit, Progress},
 };
 
 use crate::{
     approval,
     conditions::{ConditionWriter, Truth},
+    policy::plan,
     status::{self, Cause},
     steps::{self, Stage},
 };
@@ -82,8 +84,7 @@ fn note(next: &mut RunStatus, run: &Run, progress: &Progress, now: Timestamp) {
     let mut writer = ConditionWriter::new(&mut next.conditions, run.metadata.generation, now);
     if let Some(plan) = plan {
         let (why, message) = if plan.changes {
-            let (add, change, destroy) = (plan.add, plan.change, plan.destroy);
-            (reason::PLANNED, format!("{add} to add, {change} to change, {destroy} to destroy."))
+            (reason::PLANNED, format!("{}.", plan.counts()))
         } else {
             (reason::NO_CHANGES, "No changes.".to_owned())
         };
@@ -113,6 +114,12 @@ fn under_way(next: &RunStatus, run: &Run, prompted_at: Option<&MicroTime>) -> Ca
 /// The pod's work is done: a review begins, or the run ends.
 fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
     let planned_for_review = exit.code == 0 && steps::stage(&run.spec, next) == Stage::Plan;
+    let has_plan = exit.code == 0 || exit.reason == Some(EndReason::Succeeded);
+    if let Some(cause) = refused_plan(next, run).filter(|_| has_plan) {
+        next.exit_code = Some(exit.code);
+        status::finish(next, run, RunPhase::Failed, &cause, now);
+        return;
+    }
     if planned_for_review && next.plan.as_ref().is_none_or(|plan| plan.changes) {
         review(next, run, now);
         return;
@@ -147,6 +154,23 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
         let cause = told(EndReason::StepFailed, sentence);
         status::finish(next, run, RunPhase::Failed, &cause, now);
     }
+}
+
+/// Why the rules of Policies do not let the plan go further. A plan that was approved has passed them.
+fn refused_plan(next: &RunStatus, run: &Run) -> Option<Cause> {
+    let stage = steps::stage(&run.spec, next);
+    if stage == Stage::Apply { None } else { plan::refusal(next, stage == Stage::Plan) }
+}
+
+/// The verdict of the rules of Policies on the plan of a pod that is at work. It never changes once the pod has ended.
+#[must_use]
+pub fn judge(run: &Run, verdict: &PlanVerdict) -> RunStatus {
+    let mut next = status::of(run);
+    let is_open = !next.phase.is_finished() && next.phase != RunPhase::Review;
+    if is_open && next.plan_verdict.is_some() && steps::stage(&run.spec, &next) != Stage::Apply {
+        next.plan_verdict = Some(verdict.clone());
+    }
+    next
 }
 
 /// The plan is stored and waits for a person; a plan without a digest cannot be approved byte for byte.

@@ -40,7 +40,7 @@ pub(super) fn in_review(seen: &RunFacts<'_>, mut status: RunStatus, now: Timesta
     }
     let (reviewers, why) = match demands {
         Some(demands) => (demands.reviewers, demands.review_reason),
-        None => (seen.policy.reviewers(), None),
+        None => (seen.policy.reviewers_of(run), None),
     };
     let digest = status.review_digest.clone().unwrap_or_default();
     let verdict = approval::judge(run, &digest, seen.approvals.iter().copied(), &reviewers);

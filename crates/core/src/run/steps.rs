@@ -25,11 +25,13 @@ pub fn is_reviewed(spec: &RunSpec, status: &RunStatus) -> bool {
     plans_and_applies(spec) && matches!(approval(spec, status), RunApproval::Manual | RunApproval::ManualOnDestroy)
 }
 
-/// Whether one pod plans and another one applies: because of a review, or because they have different service accounts.
+/// Whether one pod plans and another one applies: because of a review, because the rules of Policies judge the plan in
+/// between, or because they have different service accounts.
 #[must_use]
 pub fn is_split(spec: &RunSpec, status: &RunStatus) -> bool {
     let differ = |job: &FrozenJobSummary| job.plan_service_account != job.apply_service_account;
-    is_reviewed(spec, status) || (plans_and_applies(spec) && status.job.as_ref().is_some_and(differ))
+    let is_judged = status.plan_verdict.is_some();
+    is_reviewed(spec, status) || (plans_and_applies(spec) && (is_judged || status.job.as_ref().is_some_and(differ)))
 }
 
 /// Whether the run would plan and apply with different service accounts of these settings.

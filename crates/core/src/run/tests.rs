@@ -3,6 +3,7 @@
 mod limits;
 mod messages;
 mod policies;
+mod rules;
 
 use std::collections::BTreeMap;
 

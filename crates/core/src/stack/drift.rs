@@ -153,12 +153,16 @@ pub(super) fn account(stack: &Stack, run: &Run, status: &mut StackStatus, at: &M
         match change.action {
             ChangeAction::Create => next.add += 1,
             ChangeAction::Update => next.change += 1,
-            ChangeAction::Delete => next.destroy += 1,
+            ChangeAction::Delete | ChangeAction::Unknown => next.destroy += 1,
             ChangeAction::Replace => {
                 next.add += 1;
                 next.destroy += 1;
             }
-            ChangeAction::Read | ChangeAction::Import | ChangeAction::Move | ChangeAction::Forget => {}
+            ChangeAction::Read
+            | ChangeAction::Import
+            | ChangeAction::Move
+            | ChangeAction::Forget
+            | ChangeAction::Invoke => {}
         }
     }
     let differs = !counted.is_empty() || plan.omitted > 0 || (plan.changes && plan.resources.is_empty());

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod bounds;
+mod judge;
 mod world;
 
 use std::io::Read;

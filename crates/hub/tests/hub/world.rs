@@ -12,7 +12,8 @@ use knoll_api::source::Source;
 use knoll_api::wire::HUB_AUDIENCE;
 use knoll_api::workspace::{Workspace, WorkspaceSpec};
 use knoll_embedded::Cluster;
-use knoll_hub::{Hub, Running, Tls};
+use knoll_hub::{Hub, HubSettings, Running, Tls};
+use knoll_rules::Evaluator;
 use knoll_storage::Storage;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
@@ -50,12 +51,17 @@ impl World {
             await_condition(api.clone(), &crd.name_any(), conditions::is_crd_established()).await.unwrap();
         }
         let shutdown = CancellationToken::new();
-        let hub = start_hub(&client, &shutdown).await;
+        let hub = start_hub(&client, &shutdown, HubSettings::default()).await;
         World { client, hub, shutdown, _cluster: cluster }
     }
 
     pub async fn another_hub(&self) -> Running {
-        start_hub(&self.client, &self.shutdown).await
+        start_hub(&self.client, &self.shutdown, HubSettings::default()).await
+    }
+
+    /// A hub that evaluates the rules of Policies with this program.
+    pub async fn hub_with(&self, evaluator: Evaluator) -> Running {
+        start_hub(&self.client, &self.shutdown, HubSettings { evaluator, ..HubSettings::default() }).await
     }
 
     pub fn api<K>(&self) -> Api<K>
@@ -135,10 +141,10 @@ impl Drop for World {
     }
 }
 
-async fn start_hub(client: &Client, shutdown: &CancellationToken) -> Running {
+async fn start_hub(client: &Client, shutdown: &CancellationToken, settings: HubSettings) -> Running {
     let tls = Tls::shared(client, NAMESPACE, &["127.0.0.1".to_owned()]).await.unwrap();
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
-    let (settings, observer) = (Default::default(), Default::default());
+    let observer = Default::default();
     Hub::start(Storage::new(client.clone()), None, listen, tls, settings, observer, shutdown.clone()).await.unwrap()
 }
 

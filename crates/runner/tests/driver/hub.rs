@@ -76,6 +76,7 @@ pub fn job(operation: Operation, steps: &[StepName]) -> Job {
         managed_state: true,
         terraform_workspace: None,
         lock_file: None,
+        judged: false,
         plan_digest: None,
         hooks: Vec::new(),
         retry: BTreeMap::new(),

@@ -83,6 +83,21 @@ impl Expression {
         answer
     }
 
+    /// The value of the expression, within a budget that it shares with others and may use up alone.
+    pub fn value_within(&self, variables: &[(&str, &Value)], budget: &mut Budget) -> Result<Value, ConditionError> {
+        let stop = budget.stop.clone();
+        let steps = budget.steps;
+        let values: Vec<(&str, Val<'_>)> = variables.iter().map(|(name, value)| (*name, Val::plain(value))).collect();
+        let run = Evaluation::new(&self.program, steps).stopped_by(&stop);
+        let answer = match with_scope(&run, &values, None) {
+            Ok(value) => Ok(value.json()),
+            Err(Fault::Cost) => Err(ConditionError::TooExpensive),
+            Err(fault) => Err(ConditionError::NoValue(fault.to_string())),
+        };
+        budget.steps = run.remaining();
+        answer
+    }
+
     /// Whether the expression holds; an error if it is not a condition.
     pub fn holds(&self, variables: &[(&str, &Value)]) -> Result<bool, String> {
         match self.evaluate(variables)? {

@@ -1,0 +1,136 @@
+//! Judges the plan of a Run by the rules of the Policies that hold for it.
+//!
+//! *Guarantees.* The Policies are read from the API for each plan. One that cannot be read, a pack that is not the one that
+//! its Policy names and a rule without a result deny the plan. The plan's JSON stays in memory, for as long as it is
+//! evaluated.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use knoll_api::policy::{PlanRules, Policy, RegoPack};
+use knoll_api::run::Run;
+use knoll_api::stack::Stack;
+use knoll_api::verdict::PlanVerdict;
+use knoll_api::workspace::Workspace;
+use knoll_core::policy::{self, Labels};
+use knoll_rules::{Evaluator, Finding, Judged, Pack, RuleSet, text_of, verdict};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::error::Error;
+
+/// How long all Policies may take for one plan: less than a runner waits for an answer.
+const TIME: Duration = Duration::from_secs(45);
+
+/// The Policies of the cluster.
+struct Policies {
+    readable: Vec<Policy>,
+    /// The names of those that do not have the form that this version of Knoll reads.
+    unreadable: Vec<String>,
+}
+
+/// What the rules say of the plan of digest `plan`.
+///
+/// # Errors
+/// When the Policies, or the labels by which they select, cannot be read.
+pub async fn plan(
+    client: &Client,
+    evaluator: &Evaluator,
+    run: &Run,
+    workspace: &Workspace,
+    plan: &str,
+    json: Bytes,
+) -> Result<PlanVerdict, Error> {
+    let (namespace, name) = (run.namespace().unwrap_or_default(), workspace.name_any());
+    let (policies, labels, stack) =
+        tokio::join!(policies(client), namespace_labels(client, &namespace), stack(client, &namespace, &name),);
+    let Policies { readable, unreadable } = policies?;
+    let of_workspace = policy::labels(Some(workspace), stack?.as_ref());
+    let unreadable = unreadable.iter().map(String::as_str);
+    let effective = policy::effective(&readable, unreadable, &labels?, &of_workspace);
+    let blocking = effective.blocking().into_iter().map(|violation| Judged {
+        findings: vec![Finding::failure("", violation.message)],
+        policy: violation.from.trim_start_matches("Policy ").trim_matches('`').to_owned(),
+        overridable: false,
+    });
+    let mut judged: Vec<Judged> = blocking.collect();
+    let deadline = Instant::now() + TIME;
+    for judge in effective.judges() {
+        let found = readable.iter().find(|policy| policy.name_any() == judge);
+        let Some(rules) = found.and_then(|policy| policy.spec.plan.as_ref()) else { continue };
+        let set = RuleSet {
+            workspace: json!({"name": name, "namespace": namespace, "labels": of_workspace}),
+            run: json!({
+                "name": run.name_any(),
+                "operation": run.spec.operation,
+                "requestedBy": run.spec.requested_by.clone().unwrap_or_default(),
+                "labels": run.labels(),
+            }),
+            ..RuleSet::default()
+        };
+        let work = of_policy(client, evaluator, rules, set, json.clone());
+        let late =
+            || vec![Finding::failure("", format!("the rules of all Policies took longer than {} s", TIME.as_secs()))];
+        let findings = match tokio::time::timeout_at(deadline, work).await {
+            Ok(findings) => findings?,
+            Err(_) => late(),
+        };
+        judged.push(Judged { policy: judge.to_owned(), overridable: rules.overrides.is_some(), findings });
+    }
+    Ok(verdict(plan, effective.rules_digest(), judged))
+}
+
+/// The findings of one Policy.
+async fn of_policy(
+    client: &Client,
+    evaluator: &Evaluator,
+    rules: &PlanRules,
+    mut set: RuleSet,
+    plan: Bytes,
+) -> Result<Vec<Finding>, Error> {
+    let mut failed = Vec::new();
+    set.rules.clone_from(&rules.rules);
+    for pack in &rules.rego {
+        match text_of(pack, content(client, pack).await?.as_deref()) {
+            Ok(text) => set.packs.push(Pack { name: pack.name.clone(), text, packages: pack.packages.clone() }),
+            Err(error) => failed.push(Finding::failure(&pack.name, error.to_string())),
+        }
+    }
+    let mut findings = evaluator.findings(&set, plan).await;
+    findings.append(&mut failed);
+    Ok(findings)
+}
+
+/// What the ConfigMap of a pack has at its key.
+async fn content(client: &Client, pack: &RegoPack) -> Result<Option<String>, Error> {
+    let Some(at) = &pack.config_map else { return Ok(None) };
+    let found = Api::<ConfigMap>::namespaced(client.clone(), &at.namespace).get_opt(&at.name).await?;
+    Ok(found.and_then(|found| found.data?.remove(&at.key)))
+}
+
+async fn policies(client: &Client) -> Result<Policies, Error> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Policy>(&()));
+    let mut found = Policies { readable: Vec::new(), unreadable: Vec::new() };
+    for object in api.list(&ListParams::default()).await?.items {
+        let name = object.name_any();
+        let read = serde_json::to_value(object).and_then(serde_json::from_value);
+        match read {
+            Ok(policy) => found.readable.push(policy),
+            Err(_) => found.unreadable.push(name),
+        }
+    }
+    Ok(found)
+}
+
+async fn namespace_labels(client: &Client, namespace: &str) -> Result<Labels, Error> {
+    let found = Api::<Namespace>::all(client.clone()).get_metadata(namespace).await?;
+    Ok(found.labels().clone())
+}
+
+/// The Stack of the Workspace's name, whose labels count as those of the Workspace.
+async fn stack(client: &Client, namespace: &str, name: &str) -> Result<Option<Stack>, Error> {
+    Ok(Api::<Stack>::namespaced(client.clone(), namespace).get_opt(name).await?)
+}
