@@ -167,7 +167,7 @@ fn a_workspace_was_made_although_its_selection_could_not_be_stored() {
     let home = Home::with_workspace();
     let output = home.command_in(Path::new("/proc"), &["workspace", "new", "lost"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("cannot be stored in `/proc/"), "{said}");
+    assert!(!output.status.success() && said.contains("cannot be stored in `/proc`"), "{said}");
     assert!(home.fails(&["workspace", "show", "lost"]).contains("not found"));
     // A state that an earlier workspace has left is announced.
     home.ok(&["apply", "-auto-approve"]);
