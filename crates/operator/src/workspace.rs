@@ -9,6 +9,7 @@ use knoll_api::{
     names::{finalizer, label},
 };
 use knoll_core::{
+    backup::StateBackup,
     identity::Subject,
     machine::{Decision, Settled},
     pod_outcome::{self, PodOutcome},
@@ -35,6 +36,7 @@ pub struct SeenWorkspace {
     head: Option<Head>,
     stack: Option<Arc<Stack>>,
     policy: Effective,
+    backup: Option<StateBackup>,
 }
 
 impl Reconciler for Workspaces {
@@ -69,14 +71,23 @@ impl Reconciler for Workspaces {
         }
         let stack = context.caches.stacks.named(namespace, name);
         let policy = policy::demands_on(context, namespace, Some(workspace), stack.as_deref()).await?;
-        Ok(Observation::Complete(SeenWorkspace { workspace: workspace.clone(), runs, lingering, head, stack, policy }))
+        let backup = context.backups.as_ref().map(|backups| backups.state(namespace, name));
+        let workspace = workspace.clone();
+        Ok(Observation::Complete(SeenWorkspace { workspace, runs, lingering, head, stack, policy, backup }))
     }
 
     fn decide(seen: &SeenWorkspace, now: Timestamp) -> Decision<WorkspaceStatus, WorkspaceAction> {
-        let SeenWorkspace { workspace, runs, lingering, head, stack, policy } = seen;
+        let SeenWorkspace { workspace, runs, lingering, head, stack, policy, backup } = seen;
         let runs: Vec<&Run> = runs.iter().map(AsRef::as_ref).collect();
-        let facts =
-            WorkspaceFacts { workspace, runs: &runs, lingering, head: head.as_ref(), stack: stack.as_deref(), policy };
+        let facts = WorkspaceFacts {
+            workspace,
+            runs: &runs,
+            lingering,
+            head: head.as_ref(),
+            stack: stack.as_deref(),
+            policy,
+            backup: backup.as_ref(),
+        };
         workspace::decide(&facts, now)
     }
 
