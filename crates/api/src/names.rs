@@ -53,6 +53,9 @@ pub mod condition {
     pub const VARIABLES_UNDECLARED: &str = "VariablesUndeclared";
     /// Some outputs are too large for the status; absent when all are shown.
     pub const OUTPUTS_HIDDEN: &str = "OutputsHidden";
+    /// The current version of a Workspace's state is copied to the target of the operator's backups; absent without a
+    /// target or a state.
+    pub const BACKED_UP: &str = "BackedUp";
 }
 
 /// Reasons of conditions and events.
@@ -155,6 +158,12 @@ pub mod reason {
     pub const STATE_NOT_SAVED: &str = "StateNotSaved";
     /// The Secret with the name of a state's head is none.
     pub const STATE_UNREADABLE: &str = "StateUnreadable";
+    /// The current version of the state is copied.
+    pub const BACKED_UP: &str = "BackedUp";
+    /// A version of the state cannot be copied; it is tried again.
+    pub const BACKUP_FAILED: &str = "BackupFailed";
+    /// The Workspace has no state, and there is a copy of one.
+    pub const BACKUP_FOUND: &str = "BackupFound";
     /// The object does not have the form that this version of Knoll reads.
     pub const UNDECODABLE: &str = "Undecodable";
     /// A Policy does not allow it.

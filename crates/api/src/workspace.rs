@@ -191,7 +191,7 @@ pub struct WorkspaceStatus {
     /// The phase of the Workspace.
     #[serde(default)]
     pub phase: WorkspacePhase,
-    /// `Ready`, `Reconciling`, `Stalled`.
+    /// `Ready`, `Reconciling`, `Stalled`, `BackedUp`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -224,6 +224,30 @@ pub struct WorkspaceStatus {
     /// The digest of the bundle that was last applied. A Run without a source uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,
+    /// The copies of the state outside of the cluster; absent if the operator makes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupStatus>,
+}
+
+/// The copies of a state outside of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupStatus {
+    /// The serial number of the newest version that is copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<u64>,
+    /// `sha256:` and the hash of the bytes of the newest version that is copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// The time at which that version was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_at: Option<MicroTime>,
+    /// The number of versions that are not copied yet, one a Run.
+    #[serde(default)]
+    pub behind: u32,
+    /// The time at which the first of them was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind_since: Option<MicroTime>,
 }
 
 /// The phase of a Workspace.

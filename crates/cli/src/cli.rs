@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::connect::Connection;
 use crate::run::{ChangeArgs, RunArgs};
 use crate::{
-    atom, cluster, complete, doctor, install, logs, man, operator, policy, run, runs, stack, state, uninstall, version,
-    workspace,
+    atom, cluster, complete, doctor, install, logs, man, operator, policy, restore, run, runs, stack, state, uninstall,
+    version, workspace,
 };
 
 /// Run Terraform and OpenTofu on Kubernetes, with terraform's own commands and flags
@@ -42,6 +42,8 @@ pub enum Command {
     Import(RunArgs),
     /// Inspect, modify and roll back the state
     State(state::StateArgs),
+    /// Restore states, and what belongs to them, from the backups of a cluster
+    Restore(restore::RestoreArgs),
     /// Mark a resource for replacement by the next apply
     Taint(RunArgs),
     /// Remove the taint mark from a resource

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod atom;
+mod backups;
 mod cli;
 mod cluster;
 mod complete;
@@ -16,6 +17,7 @@ mod operator;
 mod output;
 mod outputs;
 mod policy;
+mod restore;
 mod run;
 mod runs;
 mod services;
@@ -119,6 +121,7 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
         Command::Sh(args) => ("sh", args.into()),
         Command::Output(args) => return outputs::run(args, outer).await,
         Command::State(args) => return state::run(args, outer).await,
+        Command::Restore(args) => return restore::run(args, outer).await,
         Command::Workspace(args) => return workspace::run(args, outer).await,
         Command::Stack(args) => return stack::run(args, outer).await,
         Command::Policy(args) => return policy::run(args, outer).await,

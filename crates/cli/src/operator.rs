@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+use crate::backups::BackupArgs;
 use crate::fetches::FetchArgs;
 use crate::install::version::Version;
 use crate::services;
@@ -85,6 +86,8 @@ pub struct OperatorArgs {
     local_sources: bool,
     #[command(flatten)]
     fetch: FetchArgs,
+    #[command(flatten)]
+    backup: BackupArgs,
     /// How long a runner that cannot reach the hub continues before it stops terraform, from 40s to 90s
     #[arg(long, env = "KNOLL_RUNNER_SILENCE", default_value = "80s", value_name = "DURATION", value_parser = silence)]
     runner_silence: Silence,
@@ -136,6 +139,7 @@ async fn serve(args: &OperatorArgs) -> Result<ExitCode> {
 
 async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services::Services> {
     let metrics = Metrics::default();
+    let backup = args.backup.settings()?;
     let config = config(args.kubeconfig.as_deref()).await?;
     let home = args.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let server = config.cluster_url.to_string();
@@ -187,6 +191,7 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
         metrics,
         health: Health::default(),
         fetch,
+        backup,
     };
     Ok(services::start(client, hub, monitor, settings, stop.clone()))
 }

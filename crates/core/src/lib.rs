@@ -5,6 +5,7 @@
 
 pub mod approval;
 pub mod atom;
+pub mod backup;
 pub mod conditions;
 pub mod events;
 pub mod identity;

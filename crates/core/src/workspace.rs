@@ -18,6 +18,7 @@ use knoll_api::{
 use kube::ResourceExt;
 
 use crate::{
+    backup::{self, StateBackup},
     conditions::ConditionWriter,
     machine::Decision,
     outputs::{self, HiddenOutputs},
@@ -44,6 +45,8 @@ pub struct WorkspaceFacts<'a> {
     pub stack: Option<&'a Stack>,
     /// The demands of the Policies on the Workspace.
     pub policy: &'a Effective,
+    /// What is known of the copies of the state; none where the operator makes none.
+    pub backup: Option<&'a StateBackup>,
 }
 
 /// What is known of a state without reading it.
@@ -104,7 +107,8 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
     let entries: Vec<QueueEntry> = seen.runs.iter().map(|run| entry(seen, run, deleting)).collect();
     let places = queue::decide(&View { active: next.active.as_deref(), runs: &entries, lingering: seen.lingering });
     // While a run goes on the state changes with every resource; it is told once, when the lock moves on.
-    if places.active.is_none() || places.active != next.active {
+    let is_changing = places.active.is_some() && places.active == next.active;
+    if !is_changing {
         next.state = seen.head.map(|head| head.summary.clone());
         next.outputs = seen.head.map(|head| head.outputs.clone()).unwrap_or_default();
         let hidden = seen.head.map(|head| head.hidden.clone()).unwrap_or_default();
@@ -141,6 +145,7 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
         }
         None => (reason::IDLE, "No run holds the lock.".to_owned()),
     };
+    backup::tell(&mut next, &workspace.name_any(), workspace.metadata.generation, seen.backup, is_changing, now);
     next.policy = seen.policy.settings(workspace, seen.stack);
     let violations = seen.policy.check_workspace(&workspace.spec);
     let (why, message) = match violations.is_empty() {
@@ -257,6 +262,7 @@ mod tests {
             head: None,
             stack: None,
             policy: &Effective::default(),
+            backup: None,
         };
         assert_eq!(status(&seen, Timestamp::UNIX_EPOCH).bundle.as_deref(), expect);
     }
@@ -274,6 +280,7 @@ mod tests {
             head: None,
             stack: None,
             policy: &policy,
+            backup: None,
         };
         let command = |words: &str| {
             let operation = knoll_api::run::Operation::Command;
@@ -308,6 +315,7 @@ mod tests {
             head: None,
             stack: None,
             policy: &Effective::default(),
+            backup: None,
         };
         decide(&seen, Timestamp::UNIX_EPOCH)
     }
@@ -357,6 +365,7 @@ mod tests {
                 head,
                 stack,
                 policy: &policy,
+                backup: None,
             };
             let next = status(&seen, at(second));
             workspace.status = Some(next.clone());

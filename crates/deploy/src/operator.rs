@@ -6,10 +6,11 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
         core::v1::{
-            Affinity, Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource,
-            HTTPGetAction, Namespace, ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSecurityContext,
-            PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, Service,
-            ServiceAccount, ServicePort, ServiceSpec, Volume, VolumeMount, WeightedPodAffinityTerm,
+            Affinity, Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvFromSource, EnvVar,
+            EnvVarSource, HTTPGetAction, Namespace, ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity,
+            PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretEnvSource,
+            SecurityContext, Service, ServiceAccount, ServicePort, ServiceSpec, Volume, VolumeMount,
+            WeightedPodAffinityTerm,
         },
     },
     apimachinery::pkg::{
@@ -25,6 +26,8 @@ use crate::{Manifest, Settings, roles};
 pub const DEPLOYMENT: &str = "knoll-operator";
 /// The Service by which runners reach the hub.
 pub const SERVICE: &str = "knoll-hub";
+/// The Secret with variables for backups: the address of the target, and the credentials of a cloud.
+const BACKUP_SECRET: &str = "knoll-backup";
 /// The volume for temporary files.
 const TEMPORARY: &str = "tmp";
 pub const HUB_PORT: u16 = 8443;
@@ -173,6 +176,10 @@ fn container(settings: &Settings) -> Container {
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(vec!["knoll".to_owned(), "operator".to_owned()]),
         env: Some(env.into_iter().chain(chosen.into_iter().flatten()).collect()),
+        env_from: Some(vec![EnvFromSource {
+            secret_ref: Some(SecretEnvSource { name: BACKUP_SECRET.to_owned(), optional: Some(true) }),
+            ..EnvFromSource::default()
+        }]),
         ports: Some(vec![port("hub", HUB_PORT), port("metrics", METRICS_PORT)]),
         liveness_probe: Some(probe("/healthz", 10)),
         readiness_probe: Some(probe("/readyz", 2)),

@@ -5,6 +5,7 @@
 //! which: it has kubectl, the `knoll` binary and its own namespace.
 #![allow(clippy::unwrap_used, reason = "this is a part of tests: what goes wrong here has to stop them")]
 
+mod bucket;
 mod command_result;
 mod evidence;
 pub mod git;
@@ -12,6 +13,7 @@ pub mod manifests;
 mod namespace;
 mod world;
 
+pub use bucket::Bucket;
 pub use command_result::CommandResult;
 pub use namespace::{Namespace, Person};
 pub use world::World;

@@ -217,7 +217,7 @@ mod tests {
         let caller = Caller { namespace: "default".into(), pod: "r".into(), uid: "uid".into() };
         let session = sessions.begin(caller, &Subject::new(Arc::new(run)).unwrap());
         let store = Storage::new(client.clone()).states();
-        let owner = Owner { workspace: "w".to_owned(), reference: None, keep: 1, is_held: false };
+        let owner = Owner { workspace: "w".to_owned(), reference: None, keep: 1, copied: None, is_held: false };
         let claim = store.claim("default", &owner, "uid").await.unwrap();
         sessions.writer(&session, &claim).await.unwrap();
 

@@ -21,6 +21,7 @@ use kube::{
 
 use crate::{
     atom,
+    backup::Backups,
     controller::Written,
     events::Recorder,
     fetches::RunFetches,
@@ -87,6 +88,8 @@ pub struct Context {
     pub reported: ReportedStates,
     pub events: Recorder,
     pub metrics: Metrics,
+    /// The copies of states; none where the operator makes none.
+    pub backups: Option<Arc<Backups>>,
 }
 
 /// One cache a kind.
@@ -228,13 +231,14 @@ pub struct ContextParts {
     pub ask: Triggers,
     pub events: Recorder,
     pub metrics: Metrics,
+    pub backups: Option<Arc<Backups>>,
 }
 
 impl Context {
     /// A context that remembers nothing yet.
     #[must_use]
     pub fn new(parts: ContextParts) -> Self {
-        let ContextParts { client, platform, fetch, caches, ask, events, metrics } = parts;
+        let ContextParts { client, platform, fetch, caches, ask, events, metrics, backups } = parts;
         let storage = Storage::new(client.clone());
         let sources = RemoteSources::new(storage.sources(fetch));
         Self {
@@ -265,6 +269,7 @@ impl Context {
             reported: ReportedStates::default(),
             events,
             metrics,
+            backups,
         }
     }
 

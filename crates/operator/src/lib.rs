@@ -5,6 +5,7 @@
 
 mod approval;
 mod atom;
+mod backup;
 pub mod client;
 mod context;
 mod controller;
@@ -26,9 +27,10 @@ mod workspace;
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+pub use backup::BackupSettings;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use knoll_api::{
-    Approval, Run, Stack, Workspace,
+    Approval, Policy, Run, Stack, Workspace,
     names::{annotation, content, finalizer, label},
     run::RunPhase,
 };
@@ -43,6 +45,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    backup::Backups,
     context::{Caches, Context, ContextParts, Writers},
     controller::{boxed, drive},
     events::Recorder,
@@ -69,6 +72,8 @@ pub struct Settings {
     pub health: Health,
     /// What fetches of sources may do.
     pub fetch: knoll_storage::FetchSettings,
+    /// Where states are copied to.
+    pub backup: Option<BackupSettings>,
 }
 
 /// Why the operator stopped.
@@ -132,12 +137,22 @@ async fn lead(
 
 /// The caches, their feeds and the controllers, wired in one place.
 async fn control(client: Client, settings: Settings, shutdown: CancellationToken) -> Result<(), Error> {
-    let Settings { namespace, platform, lease, metrics, health, fetch } = settings;
+    let Settings { namespace, platform, lease, metrics, health, fetch, backup } = settings;
     health.controllers(Controllers::Filling);
     let (caches, writers) = Caches::new();
     let (ask, requests) = Triggers::new();
     let (events, recording) = Recorder::start(client.clone(), lease.map(|lease| lease.identity));
-    let parts = ContextParts { client, platform, fetch, caches, ask, events, metrics: metrics.clone() };
+    let backups = backup.map(|settings| Arc::new(Backups::new(settings)));
+    let parts = ContextParts {
+        client,
+        platform,
+        fetch,
+        caches,
+        ask,
+        events,
+        metrics: metrics.clone(),
+        backups: backups.clone(),
+    };
     let context = Arc::new(Context::new(parts));
 
     // The feeds outlive the controllers, so that the last reconciles see what they wrote.
@@ -148,9 +163,12 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         () = shutdown.cancelled() => {}
     }
     tracing::info!(namespace = namespace.as_deref().unwrap_or("all"), "the controllers start");
-    metrics.show(&context.caches);
+    metrics.show(&context.caches, backups.clone());
     health.controllers(Controllers::Working);
     let mut controllers = controllers(context.clone(), requests, &shutdown);
+    if let Some(backups) = backups {
+        controllers.spawn(backup::until(context.clone(), backups, shutdown.clone()));
+    }
     controllers.spawn(sweep::until(context, shutdown.clone()));
     let mut result = Ok(());
     while let Some(ended) = controllers.join_next().await {
@@ -206,8 +224,8 @@ fn feeds(
         heads: Plain, of_states, |secret| secret.data = None, on_head;
         secrets: Plain, inputs.clone(), strip_metadata, on_secret;
         config_maps: Plain, inputs, strip_metadata, on_config_map;
-        policies: Guarded, all(), |_| {}, policy::on_policy;
-        namespaces: Plain, all(), policy::only_labels, policy::on_namespace;
+        policies: Guarded, all(), |_| {}, on_policy;
+        namespaces: Plain, all(), policy::only_labels, on_namespace;
     }
     feeds
 }
@@ -267,9 +285,11 @@ fn on_run(context: &Context, ask: &Triggers, id: &ObjectId, run: &Run) {
     }
 }
 
-fn on_workspace(context: &Context, ask: &Triggers, ObjectId { namespace, name, .. }: &ObjectId, workspace: &Workspace) {
+fn on_workspace(context: &Context, ask: &Triggers, id: &ObjectId, workspace: &Workspace) {
+    let ObjectId { namespace, name, .. } = id;
     ask.workspace(namespace, name);
     ask.stack(namespace, name);
+    backup::on_workspace(context, id, workspace);
     let waits = |run: &Run| {
         let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
         matches!(phase, RunPhase::Pending | RunPhase::Queued | RunPhase::Review)
@@ -299,6 +319,7 @@ fn on_head(context: &Context, ask: &Triggers, id: &ObjectId, secret: &Secret) {
     if let Some(workspace) = secret.labels().get(label::WORKSPACE) {
         ask.workspace(&id.namespace, workspace);
         ask.stack(&id.namespace, workspace);
+        backup::on_head(context, &id.namespace, workspace);
         let is_held = secret.finalizers().iter().any(|held| held == finalizer::STATE);
         if is_held && secret.metadata.deletion_timestamp.is_some() {
             tokio::spawn(release_state(context.storage.clone(), id.namespace.clone(), workspace.clone()));
@@ -322,6 +343,17 @@ async fn release_state(storage: Storage, namespace: String, workspace: String) {
 fn on_stack(context: &Context, ask: &Triggers, id: &ObjectId, stack: &Stack) {
     stack::on_stack(context, ask, id, stack);
     atom::on_stack(context, ask, id);
+    backup::on_object(context, id, stack);
+}
+
+fn on_policy(context: &Context, ask: &Triggers, id: &ObjectId, policy: &Policy) {
+    policy::on_policy(context, ask, id, policy);
+    backup::on_object(context, id, policy);
+}
+
+fn on_namespace(context: &Context, ask: &Triggers, id: &ObjectId, namespace: &PartialObjectMeta<Namespace>) {
+    policy::on_namespace(context, ask, id, namespace);
+    backup::on_object(context, id, namespace);
 }
 
 fn on_secret(context: &Context, ask: &Triggers, id: &ObjectId, secret: &PartialObjectMeta<Secret>) {

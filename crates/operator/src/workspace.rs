@@ -9,6 +9,7 @@ use knoll_api::{
     names::{finalizer, label},
 };
 use knoll_core::{
+    backup::StateBackup,
     identity::Subject,
     machine::{Decision, Settled},
     pod_outcome::{self, PodOutcome},
@@ -35,11 +36,12 @@ pub struct SeenWorkspace {
     head: Option<Head>,
     stack: Option<Arc<Stack>>,
     policy: Effective,
+    backup: Option<StateBackup>,
 }
 
 impl SeenWorkspace {
     fn with_facts<T>(&self, then: impl FnOnce(&WorkspaceFacts<'_>) -> T) -> T {
-        let Self { workspace, runs, lingering, head, stack, policy } = self;
+        let Self { workspace, runs, lingering, head, stack, policy, backup } = self;
         let runs: Vec<&Run> = runs.iter().map(AsRef::as_ref).collect();
         then(&WorkspaceFacts {
             workspace,
@@ -48,6 +50,7 @@ impl SeenWorkspace {
             head: head.as_ref(),
             stack: stack.as_deref(),
             policy,
+            backup: backup.as_ref(),
         })
     }
 }
@@ -84,7 +87,9 @@ impl Reconciler for Workspaces {
         }
         let stack = context.caches.stacks.named(namespace, name);
         let policy = policy::demands_on(context, namespace, Some(workspace), stack.as_deref()).await?;
-        Ok(Observation::Complete(SeenWorkspace { workspace: workspace.clone(), runs, lingering, head, stack, policy }))
+        let backup = context.backups.as_ref().map(|backups| backups.state(namespace, name));
+        let workspace = workspace.clone();
+        Ok(Observation::Complete(SeenWorkspace { workspace, runs, lingering, head, stack, policy, backup }))
     }
 
     fn decide(seen: &SeenWorkspace, now: Timestamp) -> Decision<WorkspaceStatus, WorkspaceAction> {

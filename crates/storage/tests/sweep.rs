@@ -16,7 +16,7 @@ use serde_json::json;
 const NAMESPACE: &str = "default";
 
 fn owner(workspace: &str) -> Owner {
-    Owner { workspace: workspace.to_owned(), reference: None, keep: 3, is_held: false }
+    Owner { workspace: workspace.to_owned(), reference: None, keep: 3, copied: None, is_held: false }
 }
 
 fn state(serial: u64) -> String {

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use knoll_core::pod::{Platform, PluginCache, Runner, ToolImage};
 use knoll_hub::{Hub, HubSettings, Running, Tls};
+use knoll_operator::BackupSettings;
 use knoll_operator::health::Health;
 use knoll_operator::metrics::{Metrics, counted};
 use knoll_storage::{FetchSettings, Storage};
@@ -31,6 +32,7 @@ pub async fn start(
     client: kube::Client,
     folder: &Folder,
     fetch: FetchSettings,
+    backup: Option<BackupSettings>,
     stop: CancellationToken,
 ) -> Result<Services> {
     let metrics = Metrics::default();
@@ -67,7 +69,7 @@ pub async fn start(
     };
     // The lock on the data directory replaces leader election.
     let health = Health::default();
-    let settings = knoll_operator::Settings { namespace: None, platform, lease: None, metrics, health, fetch };
+    let settings = knoll_operator::Settings { namespace: None, platform, lease: None, metrics, health, fetch, backup };
     Ok(services::start(client, hub, monitor, settings, stop))
 }
 

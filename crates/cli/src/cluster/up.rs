@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use super::folder::{Claim, Folder, FolderArgs, Held};
+use crate::backups::BackupArgs;
 use crate::install::apply;
 use crate::style;
 
@@ -37,6 +38,8 @@ pub struct UpArgs {
     /// Also send credentials of sources over `http://`, which is not encrypted
     #[arg(long, env = "KNOLL_PLAIN_HTTP_CREDENTIALS")]
     plain_http_credentials: bool,
+    #[command(flatten)]
+    backup: BackupArgs,
     /// Run the cluster in the background
     #[arg(long, short, env = "KNOLL_DETACH")]
     detach: bool,
@@ -105,6 +108,9 @@ fn detach(args: &UpArgs, folder: &Folder) -> Result<ExitCode> {
         .arg(folder.path())
         .args(["--allow-source-cidr", &ranges.join(",")])
         .args(args.plain_http_credentials.then_some("--plain-http-credentials"))
+        .args(args.backup.backup_url.iter().flat_map(|url| ["--backup-url", url]))
+        .args(["--backup-keep", &args.backup.backup_keep.to_string()])
+        .args(["--backup-keep-for", &args.backup.backup_keep_for.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)
@@ -143,6 +149,7 @@ fn stay(args: &UpArgs, folder: &Folder, held: Held) -> Result<ExitCode> {
 
 async fn serve(args: &UpArgs, folder: &Folder) -> Result<()> {
     let begun = Instant::now();
+    let backup = args.backup.settings()?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let options = Options { data_dir: Some(folder.path().to_owned()), port: port(args.port, folder), place_pods: true };
@@ -152,7 +159,7 @@ async fn serve(args: &UpArgs, folder: &Folder) -> Result<()> {
     let stop = CancellationToken::new();
     let node = Node::start(client.clone(), node_config(folder)?, stop.child_token()).await?;
     cluster.server.set_runtime(node.clone());
-    let services = super::services::start(client, folder, fetches(args), stop.clone()).await?;
+    let services = super::services::start(client, folder, fetches(args), backup, stop.clone()).await?;
     cluster.write_kubeconfig(&folder.kubeconfig())?;
     if args.background {
         let mut out = std::io::stdout();

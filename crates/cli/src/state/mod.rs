@@ -2,6 +2,7 @@
 //!
 //! Reading a state needs no run. Changing it is a run, which waits in the queue like any other.
 
+mod backups;
 mod diff;
 mod history;
 mod pull;
@@ -42,6 +43,8 @@ enum Command {
     Push(push::StatePushArgs),
     /// List the stored state versions
     History(history::StateHistoryArgs),
+    /// List the copies of states outside of the cluster
+    Backups(backups::StateBackupsArgs),
     /// Roll back to an earlier state version
     Rollback(push::StateRollbackArgs),
     /// Compare two state versions
@@ -60,6 +63,7 @@ pub async fn run(args: StateArgs, outer: &Connection) -> Result<ExitCode> {
         Command::Pull(args) => return pull::run(args, outer).await,
         Command::Push(args) => return push::push(args, outer).await,
         Command::History(args) => return history::run(args, outer).await,
+        Command::Backups(args) => return backups::run(args, outer).await,
         Command::Rollback(args) => return push::rollback(args, outer).await,
         Command::Diff(args) => return diff::run(args, outer).await,
     };

@@ -2,6 +2,7 @@
 //!
 //! *Guarantee.* Every label is one of a few words that the code knows: no name, and no value, that a user gave.
 
+mod backups;
 mod process;
 mod requests;
 mod runs;
@@ -26,7 +27,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::context::{Caches, Transition};
+use crate::{
+    backup::Backups,
+    context::{Caches, Transition},
+};
 
 pub use requests::{Counted, counted};
 
@@ -52,11 +56,19 @@ pub struct Metrics {
     queue_wait: Histogram,
     steps: Family<StepLabels, Histogram, Buckets>,
     runs: runs::Source,
+    copies: Family<CopyLabels, Counter>,
+    states_copied: Counter,
+    backups: backups::BackupSource,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ControllerLabels {
     controller: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CopyLabels {
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -148,6 +160,9 @@ impl Default for Metrics {
             queue_wait: Histogram::new(SECONDS),
             steps: Family::new_with_constructor(Buckets),
             runs: runs::Source::default(),
+            copies: Family::default(),
+            states_copied: Counter::default(),
+            backups: backups::BackupSource::default(),
         };
         let Self {
             registry: _,
@@ -160,6 +175,9 @@ impl Default for Metrics {
             queue_wait,
             steps,
             runs,
+            copies,
+            states_copied,
+            backups,
         } = metrics.clone();
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("knoll_build", "The Knoll that runs", build);
@@ -195,7 +213,10 @@ impl Default for Metrics {
             "How long the steps of Runs took; counted when the Run ends",
             steps,
         );
+        registry.register("knoll_backup_copies", "Copies to the target of backups that have ended, by outcome", copies);
+        registry.register("knoll_backup_states", "Versions of states that were copied", states_copied);
         registry.register_collector(Box::new(runs));
+        registry.register_collector(Box::new(backups));
         registry.register_collector(Box::new(process::Process));
         Self { registry: Arc::new(registry), ..metrics }
     }
@@ -238,13 +259,26 @@ impl Metrics {
     }
 
     /// From now on the gauges show what these caches hold.
-    pub(crate) fn show(&self, caches: &Caches) {
+    pub(crate) fn show(&self, caches: &Caches, backups: Option<Arc<Backups>>) {
         self.runs.set(Some(caches.clone()));
+        self.backups.set(backups);
     }
 
     /// From now on another process knows.
     pub(crate) fn hide(&self) {
         self.runs.set(None);
+        self.backups.set(None);
+    }
+
+    /// A copy to the target of backups has ended.
+    pub(crate) fn copy_ended(&self, has_failed: bool) {
+        let outcome = if has_failed { "failed" } else { "succeeded" };
+        self.copies.get_or_create(&CopyLabels { outcome }).inc();
+    }
+
+    /// A version of a state was copied.
+    pub(crate) fn state_copied(&self) {
+        self.states_copied.inc();
     }
 
     /// A run has gone from one phase to another.

@@ -37,7 +37,8 @@ pub(crate) fn context(client: Client) -> (Arc<Context>, Writers, Requests) {
     let (ask, requests) = Triggers::new();
     let (events, _) = Recorder::start(client.clone(), None);
     let fetch = knoll_storage::FetchSettings { local: true, ..Default::default() };
-    let parts = ContextParts { client, platform, fetch, caches, ask, events, metrics: Metrics::default() };
+    let metrics = Metrics::default();
+    let parts = ContextParts { client, platform, fetch, caches, ask, events, metrics, backups: None };
     (Arc::new(Context::new(parts)), writers, requests)
 }
 

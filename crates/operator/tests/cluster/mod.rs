@@ -30,7 +30,7 @@ use knoll_api::{
 };
 use knoll_core::pod::{Platform, Runner, ToolImage};
 use knoll_embedded::Cluster;
-use knoll_operator::Settings;
+use knoll_operator::{BackupSettings, Settings, metrics::Metrics};
 use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
@@ -181,7 +181,22 @@ impl Operator {
         Self::new(client, lease, None)
     }
 
+    /// One that copies states to this target.
+    pub fn backing_up(client: Client, backup: BackupSettings, metrics: Metrics) -> Self {
+        Self::measured(client, None, None, Some(backup), metrics)
+    }
+
     fn new(client: Client, lease: Option<knoll_operator::lease::LeaseSettings>, namespace: Option<String>) -> Self {
+        Self::measured(client, lease, namespace, None, Metrics::default())
+    }
+
+    fn measured(
+        client: Client,
+        lease: Option<knoll_operator::lease::LeaseSettings>,
+        namespace: Option<String>,
+        backup: Option<BackupSettings>,
+        metrics: Metrics,
+    ) -> Self {
         let stop = CancellationToken::new();
         let image = |repository: &str| ToolImage { repository: repository.to_owned(), version: "1".to_owned() };
         let settings = Settings {
@@ -202,7 +217,8 @@ impl Operator {
                 plugin_cache: None,
             },
             lease,
-            metrics: knoll_operator::metrics::Metrics::default(),
+            metrics,
+            backup,
             health: knoll_operator::health::Health::default(),
         };
         let task = AbortOnDropHandle::new(tokio::spawn(knoll_operator::run(client, settings, stop.clone())));

@@ -28,6 +28,11 @@ use super::file::StateFile;
 use crate::blob::{Blob, CONTENT, NAME_DIGITS};
 use crate::messages::json_fault;
 
+/// The most earlier versions that are kept until they are copied: a head names each of them in less than 1 KiB, and lies in
+/// one object of 1 MiB together with a packed state of up to half of that.
+const MOST_HELD: usize = 200;
+/// The most parts that those versions may have together, for the same reason.
+const MOST_HELD_PARTS: usize = 1000;
 /// The key of the [`Index`] in a head.
 const INDEX: &str = "index";
 /// The key of the dependency lock file in a head.
@@ -106,9 +111,15 @@ pub struct Owner {
     pub reference: Option<OwnerReference>,
     /// How many versions are kept, the current one included.
     pub keep: usize,
+    /// Set where states are copied out of the cluster: versions that are not copied yet are kept beyond `keep`.
+    pub copied: Option<CopiedUpTo>,
     /// Set when a Stack is responsible for the state: its Secrets stay until the Stack lets go of them.
     pub is_held: bool,
 }
+
+/// The newest version that is copied, by its digest; none when nothing is copied yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopiedUpTo(pub Option<String>);
 
 /// The requests that store a new version, in their order.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,9 +176,35 @@ impl Owner {
             workspace: workspace.name_any(),
             reference: delete.then(|| workspace.owner_ref(&())).flatten(),
             keep: usize::try_from(workspace.spec.state_history).unwrap_or(usize::MAX),
+            copied: copied_up_to(workspace),
             is_held: is_launched(run),
         }
     }
+}
+
+/// What the Workspace's status says about copies of the state. It may be older than the copies are: then a version is kept
+/// a while longer than it has to be.
+fn copied_up_to(workspace: &Workspace) -> Option<CopiedUpTo> {
+    let backup = workspace.status.as_ref()?.backup.as_ref()?;
+    Some(CopiedUpTo(backup.digest.clone()))
+}
+
+/// How many of these earlier versions, the newest first, are kept because they are not copied yet. `current` is the
+/// version that follows on them.
+fn held(owner: &Owner, current: &Version, history: &[Version]) -> usize {
+    let Some(CopiedUpTo(copied)) = &owner.copied else { return 0 };
+    let is_copied = |version: &&Version| copied.as_deref() == Some(version.digest.as_str());
+    if is_copied(&current) {
+        return 0;
+    }
+    // Versions are copied in their order, so all before one that is copied are copied too.
+    let mut parts = 0;
+    let uncopied = history.iter().take_while(|version| !is_copied(version)).take(MOST_HELD);
+    let uncopied = uncopied.take_while(|version| {
+        parts += version.parts.len();
+        parts <= MOST_HELD_PARTS
+    });
+    uncopied.count()
 }
 
 /// Reads the labels and annotations of a head Secret; `None` when it holds no state yet.
@@ -243,6 +280,7 @@ pub(super) fn put(owner: &Owner, head: &Head, file: &StateFile, blob: Blob, run:
             history.insert(0, last);
         }
     }
+    let kept = kept.max(held(owner, &version, &history));
     if history.len() > kept {
         gone.extend(history.split_off(kept));
     }
@@ -371,6 +409,51 @@ mod tests {
     use crate::blob;
     use crate::seal::tests::plain;
 
+    #[test]
+    fn versions_that_are_not_copied_are_kept_beyond_the_history() {
+        let digest = |n: u64| Some(Digest::of(n.to_string()).to_string());
+        // What is copied, how many versions are kept; the current one is 9, of earlier ones there are 8 to 1.
+        let rows = [
+            (None, 3),
+            (Some(CopiedUpTo(None)), 9),
+            (Some(CopiedUpTo(digest(9))), 3),
+            (Some(CopiedUpTo(digest(8))), 3),
+            (Some(CopiedUpTo(digest(5))), 4),
+            (Some(CopiedUpTo(digest(1))), 8),
+            (Some(CopiedUpTo(digest(77))), 9),
+        ];
+        for (copied, expect) in rows {
+            let owner = Owner { copied: copied.clone(), ..owner(3) };
+            let mut head = Head::default();
+            for serial in 1..=9 {
+                // Nothing is copied while the earlier versions are written.
+                let owner =
+                    if serial < 9 { Owner { copied: Some(CopiedUpTo(None)), ..owner.clone() } } else { owner.clone() };
+                let file = StateFile { serial, lineage: "l".to_owned(), resources: 0, outputs: BTreeMap::new() };
+                let blob = Blob { digest: Digest::of(serial.to_string()), parts: vec![vec![0]] };
+                let writes = put(&owner, &head, &file, blob, &format!("r{serial}"), jiff::Timestamp::UNIX_EPOCH);
+                head = Head::read(Some(&writes.head)).unwrap();
+            }
+            assert_eq!(head.index.versions().count(), expect, "{copied:?}");
+        }
+    }
+
+    #[test]
+    fn held_versions_are_bounded() {
+        let version = |parts: usize| Version {
+            serial: 1,
+            lineage: "l".to_owned(),
+            digest: Digest::of("x"),
+            resources: 0,
+            updated_at: String::new(),
+            run: "r".to_owned(),
+            parts: vec![String::new(); parts],
+        };
+        let owner = Owner { copied: Some(CopiedUpTo(None)), ..owner(3) };
+        assert_eq!(held(&owner, &version(0), &vec![version(0); 1000]), MOST_HELD);
+        assert_eq!(held(&owner, &version(0), &vec![version(128); 1000]), MOST_HELD_PARTS / 128);
+    }
+
     /// One request to the API.
     #[derive(Debug)]
     enum Write<'a> {
@@ -444,7 +527,7 @@ mod tests {
     }
 
     fn owner(keep: usize) -> Owner {
-        Owner { workspace: "w".into(), reference: None, keep, is_held: false }
+        Owner { workspace: "w".into(), reference: None, keep, copied: None, is_held: false }
     }
 
     /// Noise does not pack, so its length decides about the number of parts.

@@ -17,7 +17,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use tokio::sync::Mutex;
 
-use crate::blob::{self, Blob, CONTENT, PART, read_parts, write_parts};
+use crate::blob::{self, Blob, BlobError, CONTENT, PART, read_parts, write_parts};
 use crate::error::Error;
 use crate::messages::is_namespace_terminating;
 use crate::seal::{Committed, Sealer};
@@ -27,12 +27,14 @@ mod commands;
 mod file;
 mod head;
 pub(crate) mod hold;
+mod restore;
 mod rules;
 
 pub use commands::{push, rollback};
 pub use file::{Error as FileError, Output, StateFile};
 use head::Writes;
-pub use head::{Head, HeadError, Index, Owner, Version, summary};
+pub use head::{CopiedUpTo, Head, HeadError, Index, Owner, Version, summary};
+pub use restore::{Restoration, RestoredState};
 pub use rules::{Refusal, Taken, follows, may_force};
 
 /// How often a write is made again because another one was faster.
@@ -86,6 +88,35 @@ impl States {
     pub async fn history(&self, namespace: &str, workspace: &str) -> Result<Vec<Version>, Error> {
         let Index { current, history } = self.head(namespace, workspace).await?.index;
         Ok(current.into_iter().chain(history).collect())
+    }
+
+    /// The head of a Workspace's state, read anew.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn head_of(&self, namespace: &str, workspace: &str) -> Result<Head, Error> {
+        self.head(namespace, workspace).await
+    }
+
+    /// A version that `head` names; nothing when it was replaced since, and its parts are gone.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub async fn version_of(
+        &self,
+        namespace: &str,
+        workspace: &str,
+        head: &Head,
+        version: &Version,
+    ) -> Result<Option<Bytes>, Error> {
+        match self.content(namespace, workspace, version, head.inline.clone()).await {
+            Ok(content) => Ok(Some(content)),
+            Err(Error::Blob(BlobError::MissingPart(part))) => {
+                let now = self.head(namespace, workspace).await?.index;
+                if now.parts().contains(part.as_str()) { Err(BlobError::MissingPart(part).into()) } else { Ok(None) }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The current state of any Workspace, read anew; a Run may be changing it.

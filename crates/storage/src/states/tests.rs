@@ -25,7 +25,7 @@ async fn put(states: &States, claim: &Claim, serial: u64) -> Result<Taken, Error
 }
 
 fn owner() -> Owner {
-    Owner { workspace: "w".to_owned(), reference: None, keep: 10, is_held: false }
+    Owner { workspace: "w".to_owned(), reference: None, keep: 10, copied: None, is_held: false }
 }
 
 #[tokio::test]

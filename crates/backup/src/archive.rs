@@ -1,0 +1,281 @@
+//! The copies of states in a target.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use jiff::Timestamp;
+use knoll_api::Digest;
+use knoll_api::wire::LARGEST_CONTENT;
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutPayload};
+
+use crate::names::is_part;
+use crate::record::{Record, RecordName};
+use crate::retention::Retention;
+use crate::target::{Target, describe};
+
+/// The largest record, and the largest object. An API server takes none above 1.5 MiB, and a lock file is a few KiB.
+const LARGEST_DOCUMENT: u64 = 4 * 1024 * 1024;
+/// The number of hex digits of a digest.
+const DIGEST_DIGITS: usize = 64;
+
+const STATES: &str = "states";
+const VERSIONS: &str = "versions";
+const CONTENT: &str = "content";
+const BUNDLES: &str = "bundles";
+
+/// Why a copy cannot be written or read. The message holds no content.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The target does not do what it is asked for, now.
+    #[error("`{target}` failed: {why}")]
+    Target { target: String, why: String },
+    #[error("the backup `{path}` is damaged: {why}")]
+    Damaged { path: String, why: String },
+    #[error("there is no backup `{0}`")]
+    Missing(String),
+    #[error("`{0}` is no name of an object of Kubernetes")]
+    Name(String),
+}
+
+/// Everything that was copied to a target.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    pub(crate) target: Target,
+}
+
+impl Archive {
+    #[must_use]
+    pub fn new(target: Target) -> Self {
+        Archive { target }
+    }
+
+    /// The address of the target, for messages.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        self.target.shown()
+    }
+
+    /// The namespaces that have a state here.
+    ///
+    /// # Errors
+    /// When the target fails.
+    pub async fn namespaces(&self) -> Result<Vec<String>, ArchiveError> {
+        self.folders(&self.target.path(&[STATES])).await
+    }
+
+    /// The Workspaces of a namespace that have a state here.
+    ///
+    /// # Errors
+    /// When the target fails.
+    pub async fn workspaces(&self, namespace: &str) -> Result<Vec<String>, ArchiveError> {
+        check(namespace)?;
+        self.folders(&self.target.path(&[STATES, namespace])).await
+    }
+
+    /// The versions of a Workspace's state, the newest first.
+    ///
+    /// # Errors
+    /// When the target fails.
+    pub async fn versions(&self, namespace: &str, workspace: &str) -> Result<Vec<RecordName>, ArchiveError> {
+        let names = self.list(&self.versions_of(namespace, workspace)?).await?;
+        let names: BTreeSet<RecordName> =
+            names.iter().filter_map(|name| name.strip_suffix(".json")?.parse().ok()).collect();
+        Ok(names.into_iter().rev().collect())
+    }
+
+    /// Copies a version. Content that is there already is not sent.
+    ///
+    /// # Errors
+    /// When the target fails. The version is there as a whole or not at all.
+    pub async fn put(&self, record: &Record, content: &Bytes) -> Result<(), ArchiveError> {
+        let path = self.content_of(&record.namespace, &record.workspace, &record.digest)?;
+        if !self.exists(&path).await? {
+            let content = content.clone();
+            let packed = tokio::task::spawn_blocking(move || zstd::bulk::compress(&content, 0));
+            let packed = packed.await.map_err(io::Error::other).and_then(|packed| packed);
+            self.write(&path, packed.map_err(|error| self.failed(error.to_string()))?.into()).await?;
+        }
+        let document = serde_json::to_vec(record).map_err(|error| self.failed(error.to_string()))?;
+        self.write(&self.record_of(record)?, document.into()).await
+    }
+
+    /// A version's record.
+    ///
+    /// # Errors
+    /// When the target fails, or the record is not what its name says.
+    pub async fn record(&self, namespace: &str, workspace: &str, name: &RecordName) -> Result<Record, ArchiveError> {
+        let path = self.versions_of(namespace, workspace)?.join(format!("{name}.json"));
+        let document = self.read(&path, LARGEST_DOCUMENT).await?;
+        let damaged = |why: &str| ArchiveError::Damaged { path: path.to_string(), why: why.to_owned() };
+        // The error of the parser could quote what it found.
+        let record: Record = serde_json::from_slice(&document).map_err(|_| damaged("it is no record"))?;
+        let is_theirs = record.namespace == namespace && record.workspace == workspace;
+        if is_theirs && record.name() == *name { Ok(record) } else { Err(damaged("its record is of another version")) }
+    }
+
+    /// The bytes of a version's state, which have the digest of its record.
+    ///
+    /// # Errors
+    /// When the target fails, or the bytes are others.
+    pub async fn content(&self, record: &Record) -> Result<Bytes, ArchiveError> {
+        let path = self.content_of(&record.namespace, &record.workspace, &record.digest)?;
+        let content = unpack(&path, self.read(&path, LARGEST_CONTENT).await?).await?;
+        self.verified(&path, content, &record.digest)
+    }
+
+    /// Deletes the versions that `retention` does not keep, and content that no version has any more. Returns how many
+    /// versions were deleted. `versions` are all of them, as [`Archive::versions`] lists them.
+    ///
+    /// # Errors
+    /// When the target fails; what is left goes the next time.
+    pub async fn prune(
+        &self,
+        namespace: &str,
+        workspace: &str,
+        versions: Vec<RecordName>,
+        retention: &Retention,
+        now: Timestamp,
+    ) -> Result<usize, ArchiveError> {
+        let expired = retention.expired(versions.clone(), now);
+        for name in &expired {
+            self.delete(&self.versions_of(namespace, workspace)?.join(format!("{name}.json"))).await?;
+        }
+        let stays = |digest: &Digest| versions.iter().any(|v| v.digest == *digest && !expired.contains(v));
+        let gone: BTreeSet<&Digest> = expired.iter().map(|v| &v.digest).filter(|digest| !stays(digest)).collect();
+        for digest in gone {
+            self.delete(&self.content_of(namespace, workspace, digest)?).await?;
+        }
+        Ok(expired.len())
+    }
+
+    /// Copies the files of a module; returns whether they had to be sent.
+    ///
+    /// # Errors
+    /// When the target fails.
+    pub async fn put_bundle(&self, digest: &Digest, bytes: Vec<u8>) -> Result<(), ArchiveError> {
+        self.write(&self.bundle_of(digest), bytes.into()).await
+    }
+
+    /// Whether the files of a module are here.
+    ///
+    /// # Errors
+    /// When the target fails.
+    pub async fn has_bundle(&self, digest: &Digest) -> Result<bool, ArchiveError> {
+        self.exists(&self.bundle_of(digest)).await
+    }
+
+    /// The files of a module, as they were copied. The caller checks them, as their digest is not that of these bytes.
+    ///
+    /// # Errors
+    /// When the target fails or does not have them.
+    pub async fn bundle(&self, digest: &Digest) -> Result<Bytes, ArchiveError> {
+        self.read(&self.bundle_of(digest), LARGEST_CONTENT).await
+    }
+
+    fn versions_of(&self, namespace: &str, workspace: &str) -> Result<Path, ArchiveError> {
+        check(namespace)?;
+        check(workspace)?;
+        Ok(self.target.path(&[STATES, namespace, workspace, VERSIONS]))
+    }
+
+    fn record_of(&self, record: &Record) -> Result<Path, ArchiveError> {
+        Ok(self.versions_of(&record.namespace, &record.workspace)?.join(format!("{}.json", record.name())))
+    }
+
+    fn content_of(&self, namespace: &str, workspace: &str, digest: &Digest) -> Result<Path, ArchiveError> {
+        check(namespace)?;
+        check(workspace)?;
+        let name = format!("{}.zst", digest.short(DIGEST_DIGITS));
+        Ok(self.target.path(&[STATES, namespace, workspace, CONTENT, &name]))
+    }
+
+    fn bundle_of(&self, digest: &Digest) -> Path {
+        self.target.path(&[BUNDLES, &format!("{}.tar.zst", digest.short(DIGEST_DIGITS))])
+    }
+
+    fn verified(&self, path: &Path, content: Bytes, expected: &Digest) -> Result<Bytes, ArchiveError> {
+        let found = Digest::of(&content);
+        if found == *expected {
+            return Ok(content);
+        }
+        Err(ArchiveError::Damaged { path: path.to_string(), why: format!("its content is `{found}`") })
+    }
+
+    /// The folders in a folder whose names can be names of objects.
+    pub(crate) async fn folders(&self, path: &Path) -> Result<Vec<String>, ArchiveError> {
+        let listed = self.target.store.list_with_delimiter(Some(path)).await;
+        let listed = listed.map_err(|error| self.failed(describe(&error)))?;
+        let names = listed.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned));
+        let mut names: Vec<String> = names.filter(|name| is_part(name)).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// The names of everything in a folder.
+    pub(crate) async fn list(&self, path: &Path) -> Result<Vec<String>, ArchiveError> {
+        let found = self.target.store.list(Some(path));
+        let found = found.try_filter_map(async |meta| Ok(meta.location.filename().map(str::to_owned)));
+        found.try_collect().await.map_err(|error: object_store::Error| self.failed(describe(&error)))
+    }
+
+    pub(crate) async fn exists(&self, path: &Path) -> Result<bool, ArchiveError> {
+        match self.target.store.head(path).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(self.failed(describe(&error))),
+        }
+    }
+
+    pub(crate) async fn write(&self, path: &Path, bytes: Bytes) -> Result<(), ArchiveError> {
+        let written = self.target.store.put(path, PutPayload::from_bytes(bytes)).await;
+        written.map(drop).map_err(|error| self.failed(describe(&error)))
+    }
+
+    pub(crate) async fn delete(&self, path: &Path) -> Result<(), ArchiveError> {
+        match self.target.store.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.failed(describe(&error))),
+        }
+    }
+
+    /// What lies there, if it has at most `limit` bytes.
+    pub(crate) async fn read(&self, path: &Path, limit: u64) -> Result<Bytes, ArchiveError> {
+        let failed = |error: object_store::Error| match error {
+            object_store::Error::NotFound { .. } => ArchiveError::Missing(path.to_string()),
+            error => self.failed(describe(&error)),
+        };
+        let found = self.target.store.get(path).await.map_err(failed)?;
+        if found.meta.size > limit {
+            let why = format!("it has more than {} MiB", limit / 1024 / 1024);
+            return Err(ArchiveError::Damaged { path: path.to_string(), why });
+        }
+        found.bytes().await.map_err(failed)
+    }
+
+    pub(crate) fn document_limit() -> u64 {
+        LARGEST_DOCUMENT
+    }
+
+    fn failed(&self, why: String) -> ArchiveError {
+        ArchiveError::Target { target: self.target.shown().to_owned(), why }
+    }
+}
+
+pub(crate) fn check(name: &str) -> Result<(), ArchiveError> {
+    if is_part(name) { Ok(()) } else { Err(ArchiveError::Name(name.to_owned())) }
+}
+
+/// Decompresses as many bytes as the frame declares, and no more than a state may have.
+async fn unpack(path: &Path, packed: Bytes) -> Result<Bytes, ArchiveError> {
+    let damaged = |why: &str| ArchiveError::Damaged { path: path.to_string(), why: why.to_owned() };
+    let unpacked = tokio::task::spawn_blocking(move || {
+        let declared = zstd::zstd_safe::get_frame_content_size(&packed).ok().flatten();
+        let size = declared.filter(|size| *size <= LARGEST_CONTENT).and_then(|size| usize::try_from(size).ok())?;
+        zstd::bulk::decompress(&packed, size).ok()
+    });
+    let unpacked = unpacked.await.map_err(|_| damaged("it cannot be decompressed"))?;
+    Ok(unpacked.ok_or_else(|| damaged("it cannot be decompressed"))?.into())
+}
