@@ -15,6 +15,7 @@ pub mod policy;
 pub mod readiness;
 pub mod run;
 pub mod stack;
+pub mod times;
 pub mod workspace;
 
 pub use run::{frozen, pod, pod_outcome, progress, status, steps, stop_times};

@@ -16,6 +16,8 @@
 
 pub mod answer;
 pub mod arguments;
+pub mod cancellation;
+pub mod covers;
 pub mod frozen;
 pub mod pod;
 pub mod pod_outcome;

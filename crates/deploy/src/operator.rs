@@ -1,4 +1,4 @@
-//! The operator's Namespace, ServiceAccount, Service and Deployment.
+//! The operator's Namespace, ServiceAccount, Services and Deployment.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +30,10 @@ const TEMPORARY: &str = "tmp";
 pub const HUB_PORT: u16 = 8443;
 /// The port of health checks and metrics.
 pub const METRICS_PORT: u16 = 8080;
+/// The Service of the web page.
+pub const PAGE_SERVICE: &str = "knoll-page";
+/// The port of the web page.
+pub const PAGE_PORT: u16 = 8081;
 
 /// A user id that owns no file on a node.
 const NOBODY: i64 = 65532;
@@ -69,6 +73,20 @@ pub fn service(settings: &Settings) -> Manifest {
     };
     let spec = ServiceSpec { selector: Some(selector()), ports: Some(vec![port]), ..ServiceSpec::default() };
     let metadata = metadata(SERVICE, Some(&settings.namespace));
+    Manifest::of(&Service { metadata, spec: Some(spec), status: None })
+}
+
+/// The Service of the web page, for a port-forward or an Ingress.
+pub fn page_service(settings: &Settings) -> Manifest {
+    let port = ServicePort {
+        name: Some("http".to_owned()),
+        port: 80,
+        target_port: Some(IntOrString::String("page".to_owned())),
+        protocol: Some("TCP".to_owned()),
+        ..ServicePort::default()
+    };
+    let spec = ServiceSpec { selector: Some(selector()), ports: Some(vec![port]), ..ServiceSpec::default() };
+    let metadata = metadata(PAGE_SERVICE, Some(&settings.namespace));
     Manifest::of(&Service { metadata, spec: Some(spec), status: None })
 }
 
@@ -173,7 +191,7 @@ fn container(settings: &Settings) -> Container {
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(vec!["knoll".to_owned(), "operator".to_owned()]),
         env: Some(env.into_iter().chain(chosen.into_iter().flatten()).collect()),
-        ports: Some(vec![port("hub", HUB_PORT), port("metrics", METRICS_PORT)]),
+        ports: Some(vec![port("hub", HUB_PORT), port("metrics", METRICS_PORT), port("page", PAGE_PORT)]),
         liveness_probe: Some(probe("/healthz", 10)),
         readiness_probe: Some(probe("/readyz", 2)),
         // The startup probe is frequent, because `knoll install` waits for it.
