@@ -1,8 +1,10 @@
 //! Live updates of a Run: its status and its log, as server-sent events, driven by watches with the user's own client.
 //!
-//! An event `run` has the top of the page, `log` has whole lines, and `end` says that nothing more follows. The id of
-//! an event is the place in the log up to which the stream has come, so a browser that connects again goes on there.
+//! An event `run` has the top of the page, `log` has whole lines, `fold` says from which line on the log is that of a
+//! step, and `end` says that nothing more follows. The id of an event is the place in the log up to which the stream
+//! has come, so a browser that connects again goes on there.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +12,12 @@ use std::time::Duration;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
-use knoll_api::run::Run;
+use knoll_api::run::{Run, StepName};
 use knoll_storage::{LogRange, Storage};
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use serde::Serialize;
+use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_util::sync::CancellationToken;
@@ -34,6 +37,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const WAITING: usize = 32;
 /// Lines of one event: a browser stays responsive between two.
 const LINES: usize = 500;
+/// Lines whose places are remembered until the status says whose they are.
+const REMEMBERED: usize = 5000;
 /// An unfinished line that is kept until its end. A longer one is shown in pieces.
 const LONGEST_PIECE: usize = 64 * 1024;
 
@@ -92,7 +97,8 @@ pub fn stream(
     let (send, receive) = channel(WAITING);
     tokio::spawn(async move {
         let _permit = permit;
-        let mut feed = Feed { user, namespace, name, place: from, form, send, rest: Vec::new() };
+        let (rest, sent, known) = (Vec::new(), VecDeque::new(), Vec::new());
+        let mut feed = Feed { user, namespace, name, place: from, form, send, rest, sent, known };
         tokio::select! {
             result = feed.run() => if let Err(error) = result {
                 // The browser connects again and gets the page that says what is wrong.
@@ -121,6 +127,10 @@ struct Feed {
     send: Sender<Event>,
     /// The beginning of a line whose end has not come.
     rest: Vec<u8>,
+    /// The offsets of the lines that were sent last. A line can come before the status that says whose it is.
+    sent: VecDeque<(u64, u64)>,
+    /// The steps that the browser knows to have printed, with their offsets.
+    known: Vec<(u64, StepName)>,
 }
 
 /// The browser is gone, or the run is.
@@ -135,7 +145,7 @@ impl Feed {
         let mut log = std::pin::pin!(storage.logs().follow(&last, self.place.offset)?);
         let mut changes = std::pin::pin!(watch_object(api, &self.name));
         loop {
-            if self.status(&last).await.is_err() {
+            if self.status(&last).await.is_err() || self.fold(&last).await.is_err() {
                 return Ok(());
             }
             if is_finished(&last) {
@@ -188,6 +198,19 @@ impl Feed {
         self.send.send(self.event("run").data(data)).await.map_err(|_| Gone)
     }
 
+    /// Tells which lines belong to a step that was not known when they were sent.
+    async fn fold(&mut self, run: &Run) -> Result<(), Gone> {
+        let starts = starts(run);
+        for (from, step) in starts.iter().filter(|start| !self.known.contains(start)) {
+            if let Some((_, line)) = self.sent.iter().find(|(offset, _)| offset >= from) {
+                let data = json!({"step": step.as_str(), "line": line}).to_string();
+                self.send.send(self.event("fold").data(data)).await.map_err(|_| Gone)?;
+            }
+        }
+        self.known = starts;
+        Ok(())
+    }
+
     /// Sends the whole lines of what has come; at the end of the run also a last one without its end.
     async fn log(&mut self, run: &Run, piece: &[u8], ended: bool) -> Result<(), Gone> {
         self.rest.extend_from_slice(piece);
@@ -204,6 +227,10 @@ impl Feed {
             if (batch.0 != step || batch.1.len() >= LINES) && !batch.1.is_empty() {
                 self.send_lines(batch.0, &batch.1).await?;
                 batch.1.clear();
+            }
+            self.sent.push_back((self.place.offset, self.place.line + 1));
+            if self.sent.len() > REMEMBERED {
+                self.sent.pop_front();
             }
             self.place = Place { offset: self.place.offset + line.len() as u64, line: self.place.line + 1 };
             let number = self.place.line;

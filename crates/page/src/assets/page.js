@@ -84,6 +84,18 @@
       while (list.children.length > most) list.firstElementChild.remove();
       if (following) toEnd();
     });
+    // A line can come before the status that says whose it is.
+    source.addEventListener("fold", (event) => {
+      seen(event);
+      const { step, line } = JSON.parse(event.data);
+      const list = section(step);
+      const late = [...log.querySelectorAll("ol.lines li")].filter((one) => one.value >= line && one.parentElement !== list);
+      list.append(...late);
+      for (const fold of [...log.querySelectorAll("details.step")]) {
+        if (!fold.querySelector("li")) fold.remove();
+      }
+      if (following) toEnd();
+    });
     source.addEventListener("end", (event) => {
       seen(event);
       stop();
