@@ -99,6 +99,7 @@
     source.addEventListener("end", (event) => {
       seen(event);
       stop();
+      follow.hidden = true;
       live.removeAttribute("data-events");
       document.removeEventListener("visibilitychange", visible);
     });
