@@ -53,6 +53,10 @@ pub fn for_tests() -> anyhow::Result<()> {
     if find_system("sshd").is_none() || find_system("ssh-keygen").is_none() {
         packages.push("openssh-server");
     }
+    // The tests of the web page drive a browser.
+    if find_system("chromium").is_none() || find_system("chromedriver").is_none() {
+        packages.extend(["chromium", "chromium-driver"]);
+    }
     if !packages.is_empty() {
         install(&packages).context("the tests need these programs")?;
     }
@@ -66,7 +70,7 @@ pub fn for_tests() -> anyhow::Result<()> {
         println!("`terraform` is not on the PATH: the tests use {} under that name", tofu.display());
     }
     // The system's folders come last, so that they hide nothing that the lines above have chosen.
-    for program in ["git", "ssh-keygen"] {
+    for program in ["git", "ssh-keygen", "chromedriver"] {
         if find(program).is_none() {
             folders.extend(find_system(program).map(|path| folder_of(&path)));
         }

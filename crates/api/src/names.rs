@@ -395,6 +395,8 @@ pub mod field_manager {
     pub const HUB: &str = "knoll-hub";
     /// The CLI.
     pub const CLI: &str = "knoll-cli";
+    /// The web page.
+    pub const PAGE: &str = "knoll-page";
     /// The prefix of the field managers of Atoms.
     pub const ATOM: &str = "knoll-atom";
 }

@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::connect::Connection;
 use crate::run::{ChangeArgs, RunArgs};
 use crate::{
-    atom, cluster, complete, doctor, install, logs, man, operator, policy, restore, run, runs, stack, state, uninstall,
-    version, workspace,
+    atom, cluster, complete, doctor, install, logs, man, operator, policy, restore, run, runs, stack, state, ui,
+    uninstall, version, workspace,
 };
 
 /// Run Terraform and OpenTofu on Kubernetes, with terraform's own commands and flags
@@ -104,6 +104,8 @@ pub enum Command {
     Down(cluster::down::DownArgs),
     /// Show whether the embedded cluster is running, and its address
     Status(cluster::status::StatusArgs),
+    /// Open the web page, signed in
+    Ui(ui::UiArgs),
     /// Install Knoll into a cluster
     Install(install::InstallArgs),
     /// Uninstall Knoll from a cluster

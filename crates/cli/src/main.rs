@@ -25,6 +25,7 @@ mod stack;
 mod state;
 mod style;
 mod typos;
+mod ui;
 mod uninstall;
 mod version;
 mod workspace;
@@ -134,6 +135,7 @@ async fn user_command(command: Command, outer: &Connection) -> Result<ExitCode> 
         Command::Approve(args) => return runs::decide::run(args, runs::decide::APPROVE, outer).await,
         Command::Discard(args) => return runs::decide::run(args, runs::decide::DISCARD, outer).await,
         Command::Watch(args) => return runs::watch::run(args, outer).await,
+        Command::Ui(args) => return ui::run(args, outer).await,
         Command::Install(args) => return install::run(args, outer).await,
         Command::Uninstall(args) => return uninstall::run(args, outer).await,
         Command::Doctor(args) => return doctor::run(args, outer).await,

@@ -11,11 +11,12 @@ use k8s_openapi::api::core::v1::{Service, Volume};
 use knoll_api::names::API_VERSION;
 use knoll_core::pod::{Platform, PluginCache, Runner, ToolImage};
 use knoll_core::stop_times::Silence;
-use knoll_deploy::{HUB_PORT, LEASE, METRICS_PORT, SERVICE};
+use knoll_deploy::{HUB_PORT, LEASE, METRICS_PORT, PAGE_PORT, SERVICE};
 use knoll_hub::{Hub, HubSettings, Tls};
 use knoll_operator::health::Health;
 use knoll_operator::lease;
 use knoll_operator::metrics::Metrics;
+use knoll_page::{Connect, Hosts, Page, PageSettings, RunningPage, SessionKey};
 use kube::{Api, Client, Config};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -58,6 +59,9 @@ pub struct OperatorArgs {
     /// The address that serves health checks and metrics [default: port 8080 on all interfaces]
     #[arg(long, env = "KNOLL_METRICS_LISTEN", value_name = "ADDRESS")]
     metrics_listen: Option<SocketAddr>,
+    /// The address that serves the web page [default: port 8081 on all interfaces]
+    #[arg(long, env = "KNOLL_PAGE_LISTEN", value_name = "ADDRESS")]
+    page_listen: Option<SocketAddr>,
     /// The image that contains `knoll`
     #[arg(long, env = "KNOLL_IMAGE", default_value_t = knoll_deploy::Settings::default().image, value_name = "IMAGE")]
     knoll_image: String,
@@ -143,6 +147,7 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
     let config = config(args.kubeconfig.as_deref()).await?;
     let home = args.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let server = config.cluster_url.to_string();
+    let connect = services::connect_users(config.clone());
     let client = knoll_operator::client::connect_counted(config, &metrics)
         .with_context(|| format!("cannot connect to the cluster at {server}"))?;
     let version = reach(&client, &server).await?;
@@ -164,7 +169,8 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
             "cannot serve health checks and metrics on {metrics_listen}; choose another address with `--metrics-listen`"
         )
     })?;
-    tracing::info!(kubernetes = %version, hub = url, listen = %hub.addr, metrics = %monitor.local_addr()?, "starting Knoll");
+    let page = start_page(args, &client, &home, connect, stop).await?;
+    tracing::info!(kubernetes = %version, page = %page.addr, hub = url, listen = %hub.addr, metrics = %monitor.local_addr()?, "starting Knoll");
 
     let image =
         |repository: &str, version: &str| ToolImage { repository: repository.to_owned(), version: version.to_owned() };
@@ -193,7 +199,23 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
         fetch,
         backup,
     };
-    Ok(services::start(client, hub, monitor, settings, stop.clone()))
+    Ok(services::start(client, hub, monitor, page, settings, stop.clone()))
+}
+
+/// Serves the web page. Its users bring their own tokens: the operator's rights are for the key of the sessions only.
+async fn start_page(
+    args: &OperatorArgs,
+    client: &Client,
+    home: &str,
+    connect: Connect,
+    stop: &CancellationToken,
+) -> Result<RunningPage> {
+    let listen = args.page_listen.unwrap_or_else(|| every_address(PAGE_PORT));
+    let listener = TcpListener::bind(listen).await.with_context(|| {
+        format!("cannot serve the web page on {listen}; choose another address with `--page-listen`")
+    })?;
+    let key = SessionKey::shared(client, home).await?;
+    Ok(Page::serve(listener, PageSettings { connect, key, hosts: Hosts::Any }, stop.clone())?)
 }
 
 async fn config(kubeconfig: Option<&Path>) -> Result<Config> {

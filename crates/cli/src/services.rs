@@ -1,11 +1,13 @@
-//! Starts and stops Knoll's services: the hub, the controllers, and the health and metrics endpoint.
+//! Starts and stops Knoll's services: the hub, the controllers, the health and metrics endpoint, and the web page.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use knoll_hub::{Observer, Running};
 use knoll_operator::{Settings, health, metrics::Metrics};
-use kube::Client;
+use knoll_page::{BearerToken, Connect, RunningPage};
+use kube::config::AuthInfo;
+use kube::{Client, Config};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -19,6 +21,17 @@ pub struct Services {
     hub: Mutex<JoinHandle<()>>,
     operator: Mutex<JoinHandle<Result<(), knoll_operator::Error>>>,
     monitoring: Mutex<JoinHandle<std::io::Result<()>>>,
+    page: Mutex<JoinHandle<()>>,
+}
+
+/// Makes clients of the page's users: the cluster of `config`, with the token of the user and no other credentials.
+pub fn connect_users(config: Config) -> Connect {
+    Box::new(move |token: &BearerToken| {
+        let auth_info = AuthInfo { token: Some(token.expose().to_owned().into()), ..AuthInfo::default() };
+        let mut config = config.clone();
+        config.auth_info = auth_info;
+        knoll_operator::client::connect(config)
+    })
 }
 
 /// Measures the requests of runners to the hub.
@@ -27,11 +40,12 @@ pub fn observer(metrics: &Metrics) -> Observer {
     Observer::new(move |route, outcome, took| metrics.hub_request(route, outcome, took))
 }
 
-/// Starts the controllers and the monitoring endpoint beside a running hub. All of them stop when `stop` is cancelled.
+/// Starts the controllers and the monitoring endpoint beside a running hub and page. All stop when `stop` is cancelled.
 pub fn start(
     client: Client,
     hub: Running,
     monitor: TcpListener,
+    page: RunningPage,
     settings: Settings,
     stop: CancellationToken,
 ) -> Services {
@@ -44,7 +58,12 @@ pub fn start(
         }
     });
     let operator = tokio::spawn(knoll_operator::run(client, settings, stop));
-    Services { hub: Mutex::new(done), operator: Mutex::new(operator), monitoring: Mutex::new(monitoring) }
+    Services {
+        hub: Mutex::new(done),
+        operator: Mutex::new(operator),
+        monitoring: Mutex::new(monitoring),
+        page: Mutex::new(page.done),
+    }
 }
 
 impl Services {
@@ -53,8 +72,10 @@ impl Services {
         let mut hub = self.hub.lock().await;
         let mut operator = self.operator.lock().await;
         let mut monitoring = self.monitoring.lock().await;
+        let mut page = self.page.lock().await;
         tokio::select! {
             ended = &mut *hub => why("the hub", ended.err()),
+            ended = &mut *page => why("the web page", ended.err()),
             ended = &mut *operator => match ended {
                 Ok(result) => why("the operator", result.err()),
                 Err(error) => why("the operator", Some(error)),
@@ -69,9 +90,9 @@ impl Services {
     /// Waits until all services have stopped, at most [`SHUTDOWN_TIMEOUT`].
     pub async fn finished(self) {
         let (hub, operator) = (self.hub.into_inner(), self.operator.into_inner());
-        let monitoring = self.monitoring.into_inner();
+        let (monitoring, page) = (self.monitoring.into_inner(), self.page.into_inner());
         let all = async {
-            tokio::join!(ended(hub), ended(operator), ended(monitoring));
+            tokio::join!(ended(hub), ended(operator), ended(monitoring), ended(page));
         };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
             tracing::warn!("the hub or the operator did not stop in time");

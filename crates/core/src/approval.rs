@@ -4,6 +4,8 @@
 //! approved when as many different users as the Policies demand have approved it, each of whom may; one user is enough to
 //! discard it. What is decided first counts; later decisions do not change it.
 
+mod request;
+
 use std::convert::Infallible;
 
 use jiff::Timestamp;
@@ -21,6 +23,8 @@ use crate::{
     policy::Reviewers,
     run::requested_by,
 };
+
+pub use request::{Decider, NotWaiting, request, waiting_digest};
 
 /// What the Approvals of a run come to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,6 +18,7 @@ pub mod run;
 pub mod schedule;
 pub mod slots;
 pub mod stack;
+pub mod times;
 pub mod workspace;
 
 pub use run::{frozen, pod, pod_outcome, progress, status, steps, stop_times};

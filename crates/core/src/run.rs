@@ -16,7 +16,9 @@
 
 pub mod answer;
 pub mod arguments;
+pub mod cancellation;
 mod cleanup;
+pub mod covers;
 pub mod frozen;
 pub mod pod;
 pub mod pod_outcome;

@@ -36,7 +36,7 @@ pub(crate) fn contents() -> Vec<(String, Vec<Manifest>)> {
         ("policy/contents.yaml", policy::contents_on_cluster(&settings.operator_user())),
         ("operator/namespace.yaml", vec![operator::namespace(&settings)]),
         ("operator/service-account.yaml", vec![operator::account(&settings)]),
-        ("operator/service.yaml", vec![operator::service(&settings)]),
+        ("operator/service.yaml", vec![operator::service(&settings), operator::page_service(&settings)]),
         ("operator/deployment.yaml", vec![operator::deployment(&settings)]),
     ];
     let others = others.into_iter().map(|(path, manifests)| (path.to_owned(), manifests));

@@ -10,7 +10,7 @@ mod roles;
 
 pub use files::{File, files};
 pub use manifest::{Error, Manifest};
-pub use operator::{DEPLOYMENT, HUB_PORT, METRICS_PORT, SERVICE};
+pub use operator::{DEPLOYMENT, HUB_PORT, METRICS_PORT, PAGE_PORT, PAGE_SERVICE, SERVICE};
 pub use roles::LEASE;
 
 /// The settings of an installation.
@@ -89,7 +89,7 @@ pub fn cluster_rules(settings: &Settings) -> Vec<Manifest> {
 pub fn operator(settings: &Settings) -> Vec<Manifest> {
     let mut all = vec![operator::namespace(settings), operator::account(settings)];
     all.extend(roles::for_operator(settings));
-    all.extend([operator::service(settings), operator::deployment(settings)]);
+    all.extend([operator::service(settings), operator::page_service(settings), operator::deployment(settings)]);
     all
 }
 

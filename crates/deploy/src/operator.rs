@@ -1,4 +1,4 @@
-//! The operator's Namespace, ServiceAccount, Service and Deployment.
+//! The operator's Namespace, ServiceAccount, Services and Deployment.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +33,10 @@ const TEMPORARY: &str = "tmp";
 pub const HUB_PORT: u16 = 8443;
 /// The port of health checks and metrics.
 pub const METRICS_PORT: u16 = 8080;
+/// The Service of the web page.
+pub const PAGE_SERVICE: &str = "knoll-page";
+/// The port of the web page.
+pub const PAGE_PORT: u16 = 8081;
 
 /// A user id that owns no file on a node.
 const NOBODY: i64 = 65532;
@@ -72,6 +76,20 @@ pub fn service(settings: &Settings) -> Manifest {
     };
     let spec = ServiceSpec { selector: Some(selector()), ports: Some(vec![port]), ..ServiceSpec::default() };
     let metadata = metadata(SERVICE, Some(&settings.namespace));
+    Manifest::of(&Service { metadata, spec: Some(spec), status: None })
+}
+
+/// The Service of the web page, for a port-forward or an Ingress.
+pub fn page_service(settings: &Settings) -> Manifest {
+    let port = ServicePort {
+        name: Some("http".to_owned()),
+        port: 80,
+        target_port: Some(IntOrString::String("page".to_owned())),
+        protocol: Some("TCP".to_owned()),
+        ..ServicePort::default()
+    };
+    let spec = ServiceSpec { selector: Some(selector()), ports: Some(vec![port]), ..ServiceSpec::default() };
+    let metadata = metadata(PAGE_SERVICE, Some(&settings.namespace));
     Manifest::of(&Service { metadata, spec: Some(spec), status: None })
 }
 
@@ -180,7 +198,7 @@ fn container(settings: &Settings) -> Container {
             secret_ref: Some(SecretEnvSource { name: BACKUP_SECRET.to_owned(), optional: Some(true) }),
             ..EnvFromSource::default()
         }]),
-        ports: Some(vec![port("hub", HUB_PORT), port("metrics", METRICS_PORT)]),
+        ports: Some(vec![port("hub", HUB_PORT), port("metrics", METRICS_PORT), port("page", PAGE_PORT)]),
         liveness_probe: Some(probe("/healthz", 10)),
         readiness_probe: Some(probe("/readyz", 2)),
         // The startup probe is frequent, because `knoll install` waits for it.

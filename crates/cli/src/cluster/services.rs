@@ -9,8 +9,12 @@ use knoll_hub::{Hub, HubSettings, Running, Tls};
 use knoll_operator::BackupSettings;
 use knoll_operator::health::Health;
 use knoll_operator::metrics::{Metrics, counted};
+use knoll_page::{BearerToken, Hosts, Page, PageSettings, RunningPage, SessionKey};
 use knoll_storage::{FetchSettings, Storage};
+use kube::Config;
 use kube::api::{Api, Patch, PatchParams};
+use kube::config::Kubeconfig;
+use secrecy::ExposeSecret;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -18,23 +22,26 @@ use super::folder::Folder;
 use crate::services::{self, Services};
 
 /// The namespace of the services' own objects.
-const NAMESPACE: &str = "kube-system";
+pub const NAMESPACE: &str = "kube-system";
 /// The ConfigMap that records the services' ports.
-const PORTS: &str = "knoll-hub";
+pub const PORTS: &str = "knoll-hub";
 /// The keys of the ConfigMap.
 const HUB: &str = "port";
 const METRICS: &str = "metricsPort";
+pub const PAGE: &str = "pagePort";
 /// The tag of all images. The embedded node ignores images and runs the host's programs.
 const HOST: &str = "host";
 
-/// Starts the services on loopback. They stop when `stop` is cancelled.
+/// Starts the services on loopback. They stop when `stop` is cancelled. Returns a link to the page as well, which signs the
+/// user of this kubeconfig in once.
 pub async fn start(
     client: kube::Client,
+    kubeconfig: &str,
     folder: &Folder,
     fetch: FetchSettings,
     backup: Option<BackupSettings>,
     stop: CancellationToken,
-) -> Result<Services> {
+) -> Result<(Services, Option<String>)> {
     let metrics = Metrics::default();
     let client = counted(client, &metrics);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
@@ -43,7 +50,8 @@ pub async fn start(
     let port = |key: &str| known.get(key).and_then(|port| port.parse().ok()).unwrap_or_default();
     let hub = start_hub(&client, &metrics, port(HUB), &fetch, &stop).await?;
     let monitor = listen(port(METRICS)).await.context("cannot serve metrics")?;
-    let ports = [(HUB, hub.addr.port()), (METRICS, monitor.local_addr()?.port())];
+    let (page, link) = start_page(&client, kubeconfig, port(PAGE), &stop).await.context("cannot serve the web page")?;
+    let ports = [(PAGE, page.addr.port()), (HUB, hub.addr.port()), (METRICS, monitor.local_addr()?.port())];
     if ports.iter().any(|(key, now)| port(key) != *now) {
         let data: serde_json::Map<_, _> =
             ports.map(|(key, port)| (key.to_owned(), port.to_string().into())).into_iter().collect();
@@ -70,7 +78,23 @@ pub async fn start(
     // The lock on the data directory replaces leader election.
     let health = Health::default();
     let settings = knoll_operator::Settings { namespace: None, platform, lease: None, metrics, health, fetch, backup };
-    Ok(services::start(client, hub, monitor, settings, stop))
+    Ok((services::start(client, hub, monitor, page, settings, stop), link))
+}
+
+/// Starts the web page, and makes a link that signs the user of the kubeconfig in.
+async fn start_page(
+    client: &kube::Client,
+    kubeconfig: &str,
+    port: u16,
+    stop: &CancellationToken,
+) -> Result<(RunningPage, Option<String>)> {
+    let config = Config::from_custom_kubeconfig(Kubeconfig::from_yaml(kubeconfig)?, &Default::default()).await?;
+    let token = config.auth_info.token.as_ref().and_then(|token| BearerToken::new(token.expose_secret()));
+    let key = SessionKey::shared(client, NAMESPACE).await?;
+    let settings = PageSettings { connect: services::connect_users(config), key, hosts: Hosts::Loopback };
+    let page = Page::serve(listen(port).await?, settings, stop.clone())?;
+    let link = token.and_then(|token| page.link(token));
+    Ok((page, link))
 }
 
 /// Starts the hub on its previous port, where the runners of the last start look for it.

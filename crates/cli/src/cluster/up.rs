@@ -20,7 +20,7 @@ use crate::backups::BackupArgs;
 use crate::install::apply;
 use crate::style;
 
-/// The line that a detached cluster prints to its parent when it is ready.
+/// The word that a detached cluster prints to its parent when it is ready, before the link to its page.
 const READY: &str = "ready";
 
 /// The arguments of `knoll up`.
@@ -79,15 +79,17 @@ pub fn run(args: &UpArgs) -> Result<ExitCode> {
 fn already_runs(folder: &Folder, pid: Option<i32>) -> ExitCode {
     let process = pid.map_or_else(|| "another process is starting it".to_owned(), |pid| format!("process {pid}"));
     style::say("Already running:", &format!("the cluster in `{}` ({process})", folder.path().display()));
-    print_access(folder);
+    print_access(folder, None);
     ExitCode::SUCCESS
 }
 
-fn print_access(folder: &Folder) {
+/// Shows how to reach the cluster. `page` is a link that signs in once.
+fn print_access(folder: &Folder, page: Option<&str>) {
     if let Some(address) = folder.address() {
         style::field("server", &address);
     }
     style::field("kubeconfig", &folder.kubeconfig().display().to_string());
+    style::field("page", page.unwrap_or("`knoll ui` opens it"));
     style::hint(&format!("\nexport KUBECONFIG={}", folder.kubeconfig().display()));
 }
 
@@ -122,7 +124,8 @@ fn detach(args: &UpArgs, folder: &Folder) -> Result<ExitCode> {
     if let Some(stdout) = child.stdout.take() {
         BufReader::new(stdout).read_line(&mut line).context("cannot read from the background process")?;
     }
-    if line.trim() != READY {
+    let ready = line.trim().strip_prefix(READY).map(str::trim);
+    let Some(page) = ready else {
         let status = child.wait().context("cannot wait for the background process")?;
         let text = std::fs::read(folder.log()).unwrap_or_default();
         let from = usize::try_from(start).unwrap_or_default().min(text.len());
@@ -131,9 +134,9 @@ fn detach(args: &UpArgs, folder: &Folder) -> Result<ExitCode> {
             bail!("the cluster did not start ({status}); see `{}`", folder.log().display());
         }
         bail!("{said}");
-    }
+    };
     style::say("Started:", &format!("the cluster in `{}` (process {})", folder.path().display(), child.id()));
-    print_access(folder);
+    print_access(folder, Some(page).filter(|page| !page.is_empty()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -159,18 +162,19 @@ async fn serve(args: &UpArgs, folder: &Folder) -> Result<()> {
     let stop = CancellationToken::new();
     let node = Node::start(client.clone(), node_config(folder)?, stop.child_token()).await?;
     cluster.server.set_runtime(node.clone());
-    let services = super::services::start(client, folder, fetches(args), backup, stop.clone()).await?;
+    let (services, page) =
+        super::services::start(client, &cluster.kubeconfig(), folder, fetches(args), backup, stop.clone()).await?;
     cluster.write_kubeconfig(&folder.kubeconfig())?;
     if args.background {
         let mut out = std::io::stdout();
         // The parent may have been killed; the cluster keeps running.
-        let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+        let _ = writeln!(out, "{READY} {}", page.unwrap_or_default()).and_then(|()| out.flush());
     } else {
         style::say(
             "Ready",
             &format!("in {} ms: the cluster in `{}`", begun.elapsed().as_millis(), folder.path().display()),
         );
-        print_access(folder);
+        print_access(folder, page.as_deref());
         style::hint("Press Ctrl-C to stop it.");
     }
     tokio::select! {

@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use knoll_core::approval::Decider;
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
 
 pub use explain::Explain;
@@ -70,7 +72,9 @@ pub struct Cluster {
     pub server: String,
     pub origin: Origin,
     configured: ClusterIdentity,
-    user: Arc<OnceCell<ClusterUser>>,
+    user: Arc<OnceCell<Decider>>,
+    /// The bearer token of the kubeconfig; none for other credentials, or when somebody is impersonated.
+    token: Option<SecretString>,
 }
 
 impl Cluster {
@@ -111,49 +115,34 @@ impl Cluster {
         }
         let namespace = config.default_namespace.clone();
         let configured = ClusterIdentity::configured(&config);
+        let token = config.auth_info.token.clone().filter(|_| config.auth_info.impersonate.is_none());
         let client = knoll_operator::client::connect(config).context("cannot connect to the cluster")?;
         let server = configured.server.clone();
-        Ok(Self { client, namespace, server, origin, configured, user: Arc::default() })
+        Ok(Self { client, namespace, server, origin, configured, user: Arc::default(), token })
+    }
+
+    /// The bearer token of the user, to sign in elsewhere.
+    pub fn token(&self) -> Option<String> {
+        self.token.as_ref().map(|token| token.expose_secret().to_owned())
     }
 
     /// The username of this user in the cluster. Records in another name are refused by the cluster.
     pub async fn user(&self) -> Result<&str> {
-        self.whoami().await.map(|user| user.name.as_str())
+        self.decider().await.map(|user| user.name.as_str())
     }
 
-    /// The groups of this user in the cluster, as many as an Approval takes.
-    pub async fn groups(&self) -> Result<&[String]> {
-        self.whoami().await.map(|user| user.groups.as_slice())
-    }
-
-    /// The user, from one SelfSubjectReview per command.
-    async fn whoami(&self) -> Result<&ClusterUser> {
+    /// This user as an Approval names them, from one SelfSubjectReview per command.
+    pub async fn decider(&self) -> Result<&Decider> {
         let ask = async || {
             let reviews: Api<SelfSubjectReview> = Api::all(self.client.clone());
             let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
             let answer = answer.explain(self, "cannot read your username from the cluster")?;
-            let user = answer.status.and_then(|status| status.user_info).unwrap_or_default();
-            let mut groups = user.groups.unwrap_or_default();
-            groups.retain(|group| (1..=MAX_GROUP).contains(&group.chars().count()));
-            groups.truncate(MAX_GROUPS);
-            let name = user.username.filter(|name| !name.is_empty());
-            let name = name.ok_or_else(|| anyhow!("the cluster returned no username; log in again"))?;
-            Ok(ClusterUser { name, groups })
+            let user = answer.status.and_then(|status| status.user_info).and_then(Decider::of);
+            user.ok_or_else(|| anyhow!("the cluster returned no username; log in again"))
         };
         self.user.get_or_try_init(ask).await
     }
 }
-
-/// A user as the cluster knows them.
-#[derive(Debug)]
-struct ClusterUser {
-    name: String,
-    groups: Vec<String>,
-}
-
-/// The number of groups in an Approval, and their length: the limits of its schema.
-const MAX_GROUPS: usize = 256;
-const MAX_GROUP: usize = 253;
 
 /// Fails with the list of contexts when the requested one does not exist.
 fn check_context(config: &Kubeconfig, context: Option<&str>, origin: &Origin) -> Result<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use knoll_api::Run;
-use knoll_api::names::{annotation, cancel};
+use knoll_core::run::cancellation;
 use kube::api::{Patch, PatchParams};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -17,10 +17,7 @@ const CANCEL: Duration = Duration::from_secs(5);
 
 /// Requests the cancellation of a run in the name of this user.
 pub async fn cancel(session: &Session, run: &str, hard: bool) -> Result<()> {
-    let value = if hard { cancel::NOW } else { cancel::GENTLY };
-    let by = session.cluster.user().await?;
-    let annotations = serde_json::json!({annotation::CANCEL: value, annotation::CANCELLED_BY: by});
-    let patch = serde_json::json!({"metadata": {"annotations": annotations}});
+    let patch = cancellation::patch(session.cluster.user().await?, hard);
     let patched = session.api::<Run>().patch(run, &PatchParams::default(), &Patch::Merge(&patch)).await;
     patched.explain(&session.cluster, &format!("cannot cancel run `{run}`"))?;
     Ok(())

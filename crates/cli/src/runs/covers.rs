@@ -1,25 +1,11 @@
-//! What the digest of a review covers, for the people who decide on it.
+//! What the digest of a review covers, as text for a terminal.
 
-use knoll_api::run::{FrozenJobSummary, RunStatus};
+use knoll_api::run::RunStatus;
+use knoll_core::run::covers::fields;
 
 use crate::output::visible_line;
 
-/// Labels and values, in the order in which they are shown. Empty for a run that has no frozen job.
-pub fn fields(status: &RunStatus) -> Vec<(&'static str, String)> {
-    let Some(job) = &status.job else { return Vec::new() };
-    let plan = status.plan.clone().unwrap_or_default();
-    vec![
-        ("Plan bytes", plan.digest.unwrap_or_default()),
-        ("Plan text", plan.text_digest.unwrap_or_default()),
-        ("Frozen job", job.digest.clone()),
-        ("Image", image(job)),
-        ("Accounts", accounts(job)),
-        ("Hooks", job.hooks.join(", ")),
-        ("Uses", job.references.join(", ")),
-    ]
-}
-
-/// The same as text, for a terminal.
+/// Labels and values in lines; empty for a run that has no frozen job.
 pub fn text(status: &RunStatus) -> String {
     let shown = fields(status).into_iter().filter(|(_, value)| !value.is_empty());
     let line = |(label, value): (&str, String)| format!("  {:<12}{}\n", format!("{label}:"), visible_line(&value));
@@ -27,24 +13,9 @@ pub fn text(status: &RunStatus) -> String {
     if lines.is_empty() { lines } else { format!("The decision covers:\n{lines}") }
 }
 
-fn image(job: &FrozenJobSummary) -> String {
-    let digest = job.image_digests.get(knoll_api::names::pod::CONTAINER);
-    let digest = digest.map(|image| image.rsplit_once('@').map_or(image.as_str(), |(_, digest)| digest));
-    match digest {
-        Some(digest) if !job.image.contains(digest) => format!("{} ({digest})", job.image),
-        _ => job.image.clone(),
-    }
-}
-
-fn accounts(job: &FrozenJobSummary) -> String {
-    let name = |account: &Option<String>| account.clone().unwrap_or_else(|| "default without a token".to_owned());
-    let (plan, apply) = (name(&job.plan_service_account), name(&job.apply_service_account));
-    if plan == apply { plan } else { format!("{plan} (plan), {apply} (apply)") }
-}
-
 #[cfg(test)]
 mod tests {
-    use knoll_api::run::PlanSummary;
+    use knoll_api::run::{FrozenJobSummary, PlanSummary};
 
     use super::*;
 

@@ -4,12 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use knoll_api::approval::{Approval, ApprovalPhase, ApprovalSpec, Decision, PolicyDecision};
+use knoll_api::approval::{Approval, ApprovalPhase, Decision, PolicyDecision};
 use knoll_api::names::{self, condition, field_manager};
-use knoll_api::run::{Run, RunPhase};
-use kube::api::{ObjectMeta, PostParams};
+use knoll_api::run::Run;
+use knoll_core::approval::{self, NotWaiting};
+use kube::ResourceExt;
+use kube::api::PostParams;
 use kube::runtime::wait::await_condition;
-use kube::{Resource, ResourceExt};
 
 use super::{covers, diff, list, plan_text, verdict};
 use crate::connect::{Connection, Explain};
@@ -71,16 +72,11 @@ pub async fn run(args: DecisionArgs, decision: Decision, outer: &Connection) -> 
         // Someone else may have decided in the meantime.
         waiting_digest(&super::get(&session, &name).await?)?;
     }
-    let by = session.cluster.user().await?.to_owned();
-    let groups = session.cluster.groups().await?.to_vec();
-    let policy = args.overrides.then_some(PolicyDecision::Override);
-    let (comment, by_user) = (args.comment, by.clone());
-    let spec = ApprovalSpec { run: name.clone(), digest, decision, by: by_user, groups, policy, comment };
-    // The record is deleted with the Run that it is about.
-    let owner_references = Some(run.owner_ref(&()).into_iter().collect());
-    let metadata = ObjectMeta { generate_name: Some(format!("{name}-")), owner_references, ..ObjectMeta::default() };
+    let decider = session.cluster.decider().await?.clone();
+    let by = decider.name.clone();
     let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
-    let approval = Approval { metadata, spec, status: None };
+    let mut approval = approval::request(&run, digest, decision, decider, args.comment);
+    approval.spec.policy = args.overrides.then_some(PolicyDecision::Override);
     let created = session.api::<Approval>().create(&params, &approval).await;
     let created = created.explain(&session.cluster, &format!("cannot {verb} run `{name}`"))?;
     match effect(&session, &created).await {
@@ -146,20 +142,10 @@ fn effect_of(approval: &Approval) -> Effect {
 }
 
 fn waiting_digest(run: &Run) -> Result<String> {
-    let (name, status) = (run.name_any(), run.status.clone().unwrap_or_default());
-    match (status.phase, status.review_digest, status.decision) {
-        (RunPhase::Review, Some(digest), _) => Ok(digest),
-        (_, _, Some(decision)) => {
-            Err(anyhow!("run `{name}` already has a decision: {:?} by {}", decision.decision, decision.by))
-        }
-        (phase, ..) if phase.is_finished() => {
-            Err(anyhow!("run `{name}` has finished ({}); there is nothing to decide", phase.as_str()))
-        }
-        (phase, ..) => Err(anyhow!(
-            "run `{name}` is not waiting for approval ({})\n  `knoll run show {name}` shows its progress",
-            phase.as_str()
-        )),
-    }
+    approval::waiting_digest(run).map_err(|why| match &why {
+        NotWaiting::NotYet { run, .. } => anyhow!("{why}\n  `knoll run show {run}` shows its progress"),
+        NotWaiting::Decided { .. } | NotWaiting::Finished { .. } => anyhow!("{why}"),
+    })
 }
 
 /// Prints everything that the decision covers. A plan whose text is not the one that was made cannot be approved; it can

@@ -10,7 +10,7 @@ use knoll_api::run::RunApproval;
 use knoll_api::{Approval, Run};
 use kube::ResourceExt;
 
-use super::{covers, diff, list, phase, plan_text, verdict};
+use super::{diff, list, phase, plan_text, verdict};
 use crate::connect::Connection;
 use crate::output::table::{Cell, Table};
 use crate::output::{self, OutputArgs, time, visible, visible_line};
@@ -102,7 +102,7 @@ pub fn text(run: &Run, comment: &str, plan_text: Option<&str>, now: Timestamp) -
         field("Comment", comment);
         field("Digest", status.review_digest.as_deref().unwrap_or_default());
     }
-    for (label, value) in covers::fields(&status) {
+    for (label, value) in knoll_core::run::covers::fields(&status) {
         field(label, &value);
     }
     if !status.steps.is_empty() {
