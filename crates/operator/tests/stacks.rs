@@ -275,7 +275,8 @@ async fn a_stack_whose_namespace_goes_says_so_and_can_be_let_go() {
     end(&world, &started(&world, "net", 1).await, 0).await;
     phase(&world, "net", StackPhase::Ready).await;
     let states = knoll_storage::Storage::new(world.client.clone()).states();
-    let owner = knoll_storage::Owner { workspace: "net".to_owned(), reference: None, keep: 3, is_held: true };
+    let owner =
+        knoll_storage::Owner { workspace: "net".to_owned(), reference: None, keep: 3, copied: None, is_held: true };
     let claim = states.claim("team", &owner, "pod").await.unwrap();
     let state = json!({"version": 4, "serial": 1, "lineage": "l", "resources": [], "outputs": {}}).to_string();
     states.put("team", &owner, &claim, "net-1", state.clone().into(), false).await.unwrap();
