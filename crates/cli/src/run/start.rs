@@ -59,7 +59,7 @@ pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<Ex
     spec.override_stack = override_stack;
     spec.ignore_lock_file = args.ignore_lock_file;
     if let Some(because) = because.filter(|_| at_once) {
-        let groups = session.cluster.groups().await?.to_vec();
+        let groups = session.cluster.decider().await?.groups.clone();
         spec.start_now = Some(StartNow { because, groups });
     }
     guard::of_stack(&session, &found, &spec).await?;

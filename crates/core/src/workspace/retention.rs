@@ -170,7 +170,15 @@ mod tests {
         workspace.status = Some(WorkspaceStatus { active: active.map(str::to_owned), ..WorkspaceStatus::default() });
         let runs: Vec<&Run> = runs.iter().collect();
         let none = BTreeSet::new();
-        let facts = WorkspaceFacts { workspace: &workspace, runs: &runs, lingering: &none, head: None, stack, policy };
+        let facts = WorkspaceFacts {
+            workspace: &workspace,
+            runs: &runs,
+            lingering: &none,
+            head: None,
+            stack,
+            policy,
+            backup: None,
+        };
         let expired = expired(&facts, at(10_000));
         let names: Vec<&str> = expired.runs.iter().map(|run| run.name.as_str()).collect();
         assert_eq!(names, expect);
