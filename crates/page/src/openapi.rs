@@ -97,6 +97,6 @@ mod tests {
             assert!(document["components"]["schemas"][name].is_object(), "{name}");
         }
         assert!(document["components"]["schemas"]["RunView"].is_object());
-        assert_eq!(document["paths"].as_object().map(serde_json::Map::len), Some(14));
+        assert_eq!(document["paths"].as_object().map(serde_json::Map::len), Some(15));
     }
 }

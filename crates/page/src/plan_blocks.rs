@@ -50,8 +50,9 @@ pub fn blocks(text: &str) -> (Vec<Block>, Vec<PlanLine>) {
             inside = true;
             continue;
         }
-        // What terraform writes at the left margin is about no resource.
-        if !line.is_empty() && !line.starts_with(' ') {
+        // What terraform writes at the left margin is about no resource, but for the symbols of a replacement.
+        let replaces = line.starts_with("-/+ ") || line.starts_with("+/- ");
+        if !line.is_empty() && !line.starts_with(' ') && !replaces {
             inside = false;
         }
         match blocks.last_mut().filter(|_| inside) {
