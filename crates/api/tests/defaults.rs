@@ -134,6 +134,13 @@ fn a_whole_run_status_is_read_and_written_alike() {
             "digest": "sha256:0", "add": 1, "change": 2, "destroy": 3, "changes": true, "omitted": 4,
             "resources": [{ "address": "a.b", "action": "replace" }],
         },
+        "planVerdict": {
+            "plan": "sha256:0", "rules": "sha256:4", "action": "Warn", "deniedBy": ["p"], "overridable": true, "omitted": 1,
+            "results": [{
+                "policy": "p", "rule": "r", "action": "Deny", "message": "m", "addresses": ["a.b"], "omitted": 1,
+                "failed": true,
+            }],
+        },
         "reviewDigest": "sha256:0",
         "job": {
             "digest": "sha256:2", "image": "i", "imageDigests": { "runner": "sha256:3" }, "planServiceAccount": "reader",

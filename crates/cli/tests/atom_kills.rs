@@ -82,7 +82,7 @@ impl Operator {
         let words = ["operator", "--kubeconfig", kubeconfig, "--namespace", namespace, "--lease-namespace", namespace];
         // The same identity acquires the Lease at once, like a restarted container in its pod.
         let own = ["--identity", "one", "--hub-url", "https://127.0.0.1:1"];
-        let ports = ["--hub-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
+        let ports = ["--hub-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--page-listen", "127.0.0.1:0"];
         let mut command = home.command(&[&words[..], &own, &ports].concat());
         Operator(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }

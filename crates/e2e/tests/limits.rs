@@ -79,13 +79,6 @@ async fn runs_of_one_second_queue_in_the_order_in_which_they_were_created() {
     };
     let found = namespace.until::<Workspace>("w", "had all in its queue", placed).await;
     assert_eq!(queued(&found), names);
-    World::get().crash_the_operator();
-    let _ = namespace.kubectl(&["annotate", "run.knoll.dev", "run-09", "example.com/touched=yes"]).ok();
-    namespace.create(&format!("{}  {SLOW}", run("a", "w", &inline(MODULE))));
-    let grown = |found: &Workspace| found.status.as_ref().is_some_and(|status| status.queue.len() == names.len());
-    let found = namespace.until::<Workspace>("w", "had another one in its queue", grown).await;
-    let expect: Vec<String> = names.iter().cloned().chain(["a".to_owned()]).collect();
-    assert_eq!(queued(&found), expect, "after a restart");
 }
 
 #[tokio::test]

@@ -83,7 +83,7 @@ impl Recorder {
     fn shown(&mut self, text: &str) -> String {
         let text = self.with_names(text);
         let text = settled(&self.home, &text);
-        let rules = [("/HOME", HOME), (r"\b\d+m(\d+s)?\b", "0s")];
+        let rules = [("/HOME", HOME), (r"\b\d+m(\d+s)?\b", "0s"), (r"/sign-in/[0-9A-Za-z_-]+", "/sign-in/...")];
         rules.iter().fold(text, |text, (pattern, by)| Regex::new(pattern).unwrap().replace_all(&text, *by).into_owned())
     }
 
