@@ -91,7 +91,7 @@ pub enum ReviewFloor {
     Auto,
     /// A review of each plan that destroys or replaces a resource.
     ManualOnDestroy,
-    /// A review of each plan.
+    /// A review of each plan that changes anything.
     Manual,
 }
 

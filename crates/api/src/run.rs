@@ -259,7 +259,7 @@ pub enum RunApproval {
     /// The plan is applied without approval.
     #[default]
     Auto,
-    /// The plan waits for an Approval.
+    /// The plan waits for an Approval, unless it changes nothing.
     Manual,
     /// The plan waits for an Approval if it destroys or replaces a resource.
     ManualOnDestroy,

@@ -121,7 +121,7 @@ pub enum StackApproval {
     /// Never: plans are applied at once.
     #[default]
     Auto,
-    /// Always.
+    /// Always, unless the plan changes nothing.
     Manual,
     /// When the plan destroys or replaces anything.
     ManualOnDestroy,

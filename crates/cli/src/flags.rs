@@ -18,6 +18,39 @@ pub fn of(words: &str) -> impl Iterator<Item = Flag> {
     groups.flat_map(|group| *group).map(|entry| parse(entry))
 }
 
+/// Adds the flags of terraform to the help of each run command.
+pub fn describe(command: clap::Command) -> clap::Command {
+    COMMANDS.iter().fold(command, |command, (words, _)| {
+        let listed: Vec<String> = of(words).map(|flag| format!("-{}", flag.name)).collect();
+        let text = format!("Flags of terraform or tofu, which are passed on:\n{}", wrapped(&listed));
+        let mut path = words.split(' ');
+        // A command that is not in the table of commands has no help to add to.
+        match (path.next(), path.next()) {
+            (Some(name), None) if command.find_subcommand(name).is_some() => {
+                command.mut_subcommand(name, |found| found.after_help(text))
+            }
+            (Some(name), Some(inner))
+                if command.find_subcommand(name).is_some_and(|found| found.find_subcommand(inner).is_some()) =>
+            {
+                command.mut_subcommand(name, |found| found.mut_subcommand(inner, |found| found.after_help(text)))
+            }
+            _ => command,
+        }
+    })
+}
+
+/// Words in lines of at most 100 columns.
+fn wrapped(words: &[String]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut().filter(|line| line.len() + word.len() < 99) {
+            Some(line) => *line += &format!(" {word}"),
+            None => lines.push(format!("  {word}")),
+        }
+    }
+    lines.join("\n")
+}
+
 /// Whether any command has a flag of this name.
 pub fn exists(name: &str) -> bool {
     COMMANDS.iter().any(|(words, _)| of(words).any(|flag| flag.name == name))

@@ -79,6 +79,7 @@ fn parse(args: Vec<OsString>) -> Cli {
     if program.is_some_and(|program| program.starts_with("kubectl-")) {
         command = command.bin_name("kubectl knoll");
     }
+    command = flags::describe(command);
     let args = arguments::expand_help(args);
     if let Some(error) = typos::error(&args, &command) {
         error.exit();

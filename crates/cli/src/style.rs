@@ -8,7 +8,8 @@ use crate::output::visible;
 
 /// Colours are used on a terminal, unless `NO_COLOR` is set.
 fn coloured(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    stream.is_terminal() && wanted && std::env::var_os("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
 fn paint(text: &str, style: Style, colour: bool) -> String {

@@ -49,6 +49,9 @@ pub fn spec(workspace: &str, words: &str, args: Vec<String>, now: Situation) -> 
              `knoll apply --approval manual` plans, and `knoll approve` applies exactly that plan"
         );
     }
+    if let Some(usage) = missing(words, &args) {
+        bail!("`knoll {words}` needs more arguments: `knoll {words} {usage}`");
+    }
     let changes = matches!(operation, Operation::Apply | Operation::Destroy);
     let approval = if changes { approval(words, &args, now)? } else { RunApproval::Auto };
     let mut args = args;
@@ -117,6 +120,31 @@ fn named_files(spec: &RunSpec) -> Vec<(usize, PathBuf)> {
         files.extend(place.filter(|(_, file)| is_file(file)).map(|(index, file)| (index, PathBuf::from(file))));
     }
     files
+}
+
+/// The usage of a command that has fewer arguments than terraform needs. Terraform would say so in a Run, which waits in
+/// the queue first.
+fn missing(words: &str, args: &[String]) -> Option<&'static str> {
+    let (needed, usage) = match words {
+        "import" => (2, "ADDRESS ID"),
+        "state mv" => (2, "SOURCE DESTINATION"),
+        "state replace-provider" => (2, "FROM TO"),
+        "state rm" | "state show" | "taint" | "untaint" => (1, "ADDRESS"),
+        "force-unlock" => (1, "LOCK_ID"),
+        _ => return None,
+    };
+    // A value of a flag that this table does not know counts as an argument, so that nothing valid is refused.
+    let mut found = 0;
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        match flag(arg) {
+            Some((name, None)) if flags::has_value(words, name) => drop(rest.next()),
+            Some(_) => {}
+            None => found += 1,
+        }
+    }
+    let asks_for_help = args.iter().any(|arg| is_flag(arg, "help") || is_flag(arg, "h"));
+    (found < needed && !asks_for_help).then_some(usage)
 }
 
 /// The first argument that is neither a flag nor a flag's value.
@@ -266,6 +294,27 @@ mod tests {
         assert!(made("state mv", "-state-out=y a.b a.b", HERE).is_err() && made("sh", "-state x", HERE).is_ok());
         for args in ["-var x=1 -target a.b", "-refresh=false -var-file x.tfvars -compact-warnings"] {
             assert!(made("plan", args, HERE).is_ok(), "{args}");
+        }
+    }
+
+    #[test]
+    fn a_run_was_made_to_print_the_usage_of_terraform() {
+        for (words, args) in [
+            ("import", "a.b"),
+            ("state mv", "a.b"),
+            ("state rm", "-lock=false"),
+            ("taint", ""),
+            ("import", "-var x=1 a.b"),
+        ] {
+            assert!(
+                made(words, args, HERE).unwrap_err().to_string().contains("needs more arguments"),
+                "{words} {args}"
+            );
+        }
+        for (words, args) in
+            [("import", "a.b id"), ("state mv", "-lock-timeout 5s a.b a.c"), ("state rm", "-help"), ("state list", "")]
+        {
+            assert!(made(words, args, HERE).is_ok(), "{words} {args}");
         }
     }
 
