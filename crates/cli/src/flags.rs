@@ -18,10 +18,14 @@ pub fn of(words: &str) -> impl Iterator<Item = Flag> {
     groups.flat_map(|group| *group).map(|entry| parse(entry))
 }
 
+/// Flags that `knoll` refuses, or has in another place.
+const REFUSED: [&str; 5] = ["chdir", "generate-config-out", "out", "state", "state-out"];
+
 /// Adds the flags of terraform to the help of each run command.
 pub fn describe(command: clap::Command) -> clap::Command {
     COMMANDS.iter().fold(command, |command, (words, _)| {
-        let listed: Vec<String> = of(words).map(|flag| format!("-{}", flag.name)).collect();
+        let accepted = of(words).filter(|flag| !REFUSED.contains(&flag.name));
+        let listed: Vec<String> = accepted.map(|flag| format!("-{}", flag.name)).collect();
         let text = format!("Flags of terraform or tofu, which are passed on:\n{}", wrapped(&listed));
         let mut path = words.split(' ');
         // A command that is not in the table of commands has no help to add to.

@@ -117,7 +117,9 @@ impl Operator {
         let mut command = Command::new(&arguments.knoll);
         command.args(["operator", "--kubeconfig", kubeconfig, "--lease-namespace", "default"]);
         command.args(["--hub-listen", "127.0.0.1:0", "--hub-url", "https://127.0.0.1:1"]);
-        command.args(["--metrics-listen", &format!("127.0.0.1:{port}")]).env("KNOLL_LOG", "error");
+        command
+            .args(["--metrics-listen", &format!("127.0.0.1:{port}"), "--page-listen", "127.0.0.1:0"])
+            .env("KNOLL_LOG", "error");
         let child = command.stdin(Stdio::null()).spawn().context("cannot start `knoll operator`")?;
         Ok(Self(child))
     }

@@ -64,13 +64,6 @@ pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<Ex
     }
     guard::of_stack(&session, &found, &spec).await?;
     guard::of_other_state(&session.folder, &found, &spec)?;
-    if let (Operation::Plan, Some(active)) =
-        (spec.operation, found.status.as_ref().and_then(|status| status.active.as_ref()))
-    {
-        style::note(&format!(
-            "run `{active}` holds workspace `{workspace}`; if it changes something, this plan is outdated"
-        ));
-    }
     if let Some(bundle) = bundle {
         upload(&session, &bundle).await?;
         spec.source = Some(Source::bundle(bundle.digest));
