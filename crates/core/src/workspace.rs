@@ -87,6 +87,12 @@ pub fn decide(seen: &WorkspaceFacts<'_>, now: Timestamp) -> Decision<WorkspaceSt
     Decision::status(status(seen, now)).at([again, expiry].into_iter().flatten().min())
 }
 
+/// The finalizers that a Workspace is created with, so that its first run does not wait for them.
+#[must_use]
+pub fn finalizers() -> Option<Vec<String>> {
+    Some(vec![finalizer::WORKSPACE.to_owned()])
+}
+
 fn is_deleted(workspace: &Workspace) -> bool {
     workspace.metadata.deletion_timestamp.is_some()
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use knoll_api::run::{Operation, Run};
 use knoll_api::workspace::Workspace;
 use knoll_api::{Digest, DigestError};
-use knoll_core::identity::Subject;
+use knoll_core::identity::{ObjectId, Subject};
 use knoll_storage::{Bundle, BundleError, Bundles, Origin, SourceError, Sources, UNUSED_FOR, message_of};
 
+use crate::cache::Cache;
 use crate::session::Session;
 
 /// Why there is no bundle.
@@ -60,6 +61,7 @@ pub async fn of(
     workspace: &Workspace,
     sources: &Sources,
     marked: &Arc<Marked>,
+    runs: &Arc<Cache<Run>>,
 ) -> Result<Option<Vec<u8>>, Error> {
     let pinned = run.status.as_ref().and_then(|status| status.bundle.as_deref());
     let applied = workspace.status.as_ref().and_then(|status| status.bundle.as_deref());
@@ -71,7 +73,7 @@ pub async fn of(
             Origin::Files { bundle, .. } => {
                 let bytes = bundle.bytes.clone();
                 let was_applied = applied == Some(bundle.digest.as_str());
-                let keeping = keep(bundles.clone(), run.namespace().to_owned(), bundle, was_applied, marked.clone());
+                let keeping = keep(bundles.clone(), run.id.clone(), bundle, was_applied, marked.clone(), runs.clone());
                 *session.storing.lock().await = Some(tokio::spawn(keeping));
                 return Ok(Some(bytes));
             }
@@ -97,44 +99,64 @@ fn is_approved_without_files(run: &Run) -> bool {
 /// `was_applied` says that the Workspace was applied with the same files, so that they are most likely stored.
 async fn keep(
     bundles: Bundles,
-    namespace: String,
+    run: ObjectId,
     bundle: Bundle,
     was_applied: bool,
     marked: Arc<Marked>,
+    runs: Arc<Cache<Run>>,
 ) -> Result<(), BundleError> {
-    let key = (namespace, bundle.digest.clone());
-    let lately = marked.lately(&key);
-    // The mark alone could be one of an earlier namespace of that name.
-    if lately && bundles.is_stored(&key.0, &key.1).await? {
+    let key = (run.namespace.clone(), bundle.digest.clone());
+    let mark = marked.lately(&key);
+    // A mark alone could be one of an earlier namespace of that name, but not while the run that left it is there.
+    if mark.as_ref().is_some_and(|mark| mark.is_of_this_namespace(&runs)) {
         return Ok(());
     }
-    match was_applied || lately {
+    let is_stored = mark.is_some() && bundles.is_stored(&key.0, &key.1).await?;
+    match was_applied || mark.is_some() {
+        _ if is_stored => {}
         true => bundles.store_again(&key.0, &bundle).await?,
         false => bundles.store(&key.0, &bundle).await?,
     }
-    marked.note(key);
+    let at = mark.filter(|_| is_stored).map_or_else(Instant::now, |mark| mark.at);
+    marked.note(key, Mark { at, run });
     Ok(())
 }
 
 /// When this replica has stored a bundle, or marked it as used: by namespace and digest.
 #[derive(Default)]
-pub struct Marked(Mutex<HashMap<(String, Digest), Instant>>);
+pub struct Marked(Mutex<HashMap<(String, Digest), Mark>>);
+
+/// A bundle was known to be stored.
+#[derive(Clone)]
+struct Mark {
+    /// When it was stored, or marked as used.
+    at: Instant,
+    /// The run that has it.
+    run: ObjectId,
+}
+
+impl Mark {
+    fn is_of_this_namespace(&self, runs: &Cache<Run>) -> bool {
+        let run = runs.get(&self.run.namespace, &self.run.name);
+        run.is_some_and(|run| run.metadata.uid.as_deref() == Some(self.run.uid.as_str()))
+    }
+}
 
 /// How long a mark is as good as a new one. It is far from making a bundle one that nobody has used for long.
 const LATELY: Duration = Duration::from_secs(UNUSED_FOR.as_secs() / 6);
 
 impl Marked {
-    fn lately(&self, key: &(String, Digest)) -> bool {
-        self.lock().get(key).is_some_and(|at| at.elapsed() < LATELY)
+    fn lately(&self, key: &(String, Digest)) -> Option<Mark> {
+        self.lock().get(key).filter(|mark| mark.at.elapsed() < LATELY).cloned()
     }
 
-    fn note(&self, key: (String, Digest)) {
+    fn note(&self, key: (String, Digest), mark: Mark) {
         let mut marks = self.lock();
-        marks.retain(|_, at| at.elapsed() < LATELY);
-        marks.insert(key, Instant::now());
+        marks.retain(|_, mark| mark.at.elapsed() < LATELY);
+        marks.insert(key, mark);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, Digest), Instant>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, Digest), Mark>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

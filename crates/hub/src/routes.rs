@@ -38,7 +38,7 @@ use crate::body::{self, Budgets, holding};
 use crate::budget::Held;
 use crate::cache::Cache;
 use crate::error::Error;
-use crate::session::{Session, Sessions, has_ended_for_its_pod};
+use crate::session::{Session, Sessions, has_ended_for_its_pod, is_over, is_pod_of};
 use crate::trace::{self, Observer};
 use crate::{bundle, images, job, judge, progress};
 
@@ -173,8 +173,8 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
 async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
     let workspace = runner.workspace(&shared).await?;
     let held = shared.budgets.download(&runner.session.caller.namespace).await?;
-    let (bundles, marked) = (shared.storage.bundles(), &shared.marked);
-    let bundle = bundle::of(&bundles, &runner.session, &runner.run, &workspace, &shared.sources, marked).await?;
+    let (bundles, marked, runs) = (shared.storage.bundles(), &shared.marked, &shared.runs);
+    let bundle = bundle::of(&bundles, &runner.session, &runner.run, &workspace, &shared.sources, marked, runs).await?;
     Ok(match bundle {
         Some(bundle) => holding(([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(), held),
         None => StatusCode::NO_CONTENT.into_response(),
@@ -421,20 +421,41 @@ async fn explain_stop(client: &Client, caller: &Caller, exit: &mut Exit) -> Resu
     Ok(())
 }
 
-/// Answers when the runner has to stop; with 204 when that did not happen for a while. The answer is the API's own word:
-/// a replica that does not reach the API keeps no runner going.
+/// Answers when the runner has to stop; with 204 when that did not happen for a while. To go on needs the API's own word:
+/// a replica that does not reach the API keeps no runner going. The end of this pod's run needs no second look: it is final.
 async fn get_cancel(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<StatusCode, Error> {
     let Session { caller, run, .. } = &*runner.session;
-    let stopped = shared.runs.wait_for(POLL, || {
-        let run = shared.runs.get(&caller.namespace, run);
-        run.is_none_or(|run| must_stop(&run) || has_ended_for_its_pod(&run)).then_some(())
-    });
-    tokio::select! {
-        _ = stopped => {}
+    let stopped =
+        shared.runs.wait_for(POLL, || stopping(shared.runs.get(&caller.namespace, run).as_deref(), &caller.uid));
+    let stopped = tokio::select! {
+        stopped = stopped => stopped,
         () = shared.shutdown.cancelled() => return Err(Error::NotYet("the hub shuts down; ask again".to_owned())),
+    };
+    match stopped {
+        Some(Stopping::Asked) => return Ok(StatusCode::OK),
+        Some(Stopping::Over) => return Err(Error::Fenced(format!("the run `{run}` has ended"))),
+        Some(Stopping::Unclear) | None => {}
     }
     let run = shared.sessions.confirmed(&runner.session).await?;
     Ok(if must_stop(&run) { StatusCode::OK } else { StatusCode::NO_CONTENT })
+}
+
+/// Why a runner may have to stop.
+enum Stopping {
+    /// Somebody asked for it.
+    Asked,
+    /// The run has ended.
+    Over,
+    /// The watch knows no run of this pod. The API is asked, because the watch may be late.
+    Unclear,
+}
+
+fn stopping(run: Option<&Run>, pod_uid: &str) -> Option<Stopping> {
+    match run.filter(|run| is_pod_of(run, pod_uid)) {
+        None => Some(Stopping::Unclear),
+        Some(run) if is_over(run) => Some(Stopping::Over),
+        Some(run) => must_stop(run).then_some(Stopping::Asked),
+    }
 }
 
 fn content_or_nothing(content: Option<Bytes>, held: Held) -> Response {

@@ -161,7 +161,8 @@ impl Sessions {
     }
 }
 
-fn is_pod_of(run: &Run, uid: &str) -> bool {
+/// Whether this is the pod that the Run's status names.
+pub fn is_pod_of(run: &Run, uid: &str) -> bool {
     run.status.as_ref().is_some_and(|status| status.pod_uid.as_deref() == Some(uid))
 }
 
@@ -170,7 +171,8 @@ pub fn has_ended_for_its_pod(run: &Run) -> bool {
     run.status.as_ref().is_some_and(|status| status.phase.is_finished() || status.phase == RunPhase::Review)
 }
 
-fn is_over(run: &Run) -> bool {
+/// Whether the run has ended.
+pub fn is_over(run: &Run) -> bool {
     run.status.as_ref().is_some_and(|status| status.phase.is_finished())
 }
 

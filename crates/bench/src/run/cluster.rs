@@ -134,7 +134,9 @@ impl Cluster {
         let mut names = Vec::new();
         for _ in 0..count {
             let name = format!("b{}", self.count.fetch_add(1, Ordering::Relaxed));
-            let workspace: Workspace = from(json!({"metadata": {"name": name}, "spec": {}}))?;
+            let mut workspace: Workspace = from(json!({"metadata": {"name": name}, "spec": {}}))?;
+            // The CLI and the Stacks set the finalizers in the same way.
+            workspace.metadata.finalizers = knoll_core::workspace::finalizers();
             api.create(&PostParams::default(), &workspace).await?;
             names.push(name);
         }

@@ -53,7 +53,9 @@ pub async fn run(args: WorkspaceNewArgs, outer: &Connection) -> Result<ExitCode>
     let name = args.name;
     Choice::check_writable(&session.folder)?;
     let params = PostParams { field_manager: Some(field_manager::CLI.to_owned()), ..PostParams::default() };
-    match session.api::<Workspace>().create(&params, &Workspace::new(&name, spec)).await {
+    let mut workspace = Workspace::new(&name, spec);
+    workspace.metadata.finalizers = knoll_core::workspace::finalizers();
+    match session.api::<Workspace>().create(&params, &workspace).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             return Err(anyhow!(
                 "workspace `{name}` already exists in namespace `{}`\n  `knoll workspace select {name}` selects it in this directory",

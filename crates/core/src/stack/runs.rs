@@ -155,6 +155,7 @@ pub fn workspace(stack: &Stack) -> Workspace {
     workspace.metadata.namespace = stack.namespace();
     workspace.metadata.labels = Some(owner_labels(stack));
     workspace.metadata.annotations = Some(owner_annotations(stack));
+    workspace.metadata.finalizers = crate::workspace::finalizers();
     workspace
 }
 
