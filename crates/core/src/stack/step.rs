@@ -136,8 +136,11 @@ fn under_way(facts: &StackFacts<'_>, mut status: StackStatus, run: &Run, running
         if problem.is_some() { " Or correct the Stack: a corrected run takes the place of this one." } else { "" };
     let failure = status.failure.as_ref().filter(|_| is_rollback);
     let failure = failure.map(|failure| format!(" It rolls back because: {}", failure.message)).unwrap_or_default();
-    let cause = Cause::new(why, conditions::of_run(run) + hint + &failure);
-    conditions::set(&mut status, facts.stack, next, Kstatus::Reconciling, &cause, now);
+    // Until the Run has a condition, that of its launch says as much: one write of the status less.
+    if conditions::has_reported(run) || !conditions::is_current(&status, facts.stack, next) {
+        let cause = Cause::new(why, conditions::of_run(run) + hint + &failure);
+        conditions::set(&mut status, facts.stack, next, Kstatus::Reconciling, &cause, now);
+    }
     let plan = Plan::publish(status);
     if (is_replaced || is_stuck_in_old_settings(facts, run)) && may_be_superseded(run) {
         return plan.then(StackAction::Supersede(run.name_any()));
