@@ -192,8 +192,8 @@ async fn a_shell_does_not_get_around_privileged_operations() {
     assert!(message.contains("spec.allow.privileged"), "{message}");
 }
 
-/// A refresh with `-refresh-only=false` was an apply without a review, `apply -destroy` a destroy within a freeze, and a
-/// variable of the Workspace made a destroy of every apply.
+/// A refresh with `-refresh-only=false` was an apply without a review, and a variable of the Workspace made a destroy of
+/// every apply.
 #[tokio::test]
 async fn no_flag_makes_another_operation_of_a_run() {
     let namespace = World::get().namespace().await;
@@ -220,15 +220,6 @@ async fn no_flag_makes_another_operation_of_a_run() {
         let said = uma.kubectl_with(&of("sly", operation, flag), &CREATE).refused();
         assert!(said.contains("are what they are called"), "{said}");
     }
-    let freeze = "{schedule: '* * * * *', duration: 2m, reason: Closed, changes: [Destroy]}";
-    let policy = PolicyOf::apply(&namespace, "freeze", &format!("windows: {{freezes: [{freeze}]}}"));
-    known(&namespace, "w", &policy).await;
-    let _ = uma.kubectl_with(&of("sly", "apply", "-destroy"), &CREATE).ok();
-    let waits = |run: &Run| {
-        let status = run.status.as_ref();
-        status.is_some_and(|status| ready(&status.conditions).reason == reason::WAITING_FOR_WINDOW)
-    };
-    namespace.until::<Run>("sly", "waited", waits).await;
 }
 
 #[tokio::test]
