@@ -192,6 +192,36 @@ async fn a_shell_does_not_get_around_privileged_operations() {
     assert!(message.contains("spec.allow.privileged"), "{message}");
 }
 
+/// A refresh with `-refresh-only=false` was an apply without a review, and a variable of the Workspace made a destroy of
+/// every apply.
+#[tokio::test]
+async fn no_flag_makes_another_operation_of_a_run() {
+    let namespace = World::get().namespace().await;
+    let uma = namespace.person("uma", &["knoll-user"]);
+    let variables = "spec: {variables: [{key: TF_CLI_ARGS_plan, value: -destroy, category: env}]}";
+    namespace.create(&workspace("w").replace("spec: {}", variables));
+    for name in ["one", "two"] {
+        namespace.create(&run(name, "w", &inline(MODULE)));
+        namespace.run_in(name, RunPhase::Succeeded).await;
+    }
+    let has_one = |found: &Workspace| {
+        let status = found.status.as_ref().filter(|status| status.active.is_none());
+        status.and_then(|status| status.state.as_ref()).is_some_and(|state| state.resources == 1)
+    };
+    namespace.until::<Workspace>("w", "had its resource", has_one).await;
+
+    let source = inline(MODULE);
+    let of = |name: &str, operation: &str, flag: &str| {
+        format!(
+            "apiVersion: knoll.dev/v1alpha1\nkind: Run\nmetadata: {{name: {name}}}\nspec: {{workspace: w, operation: {operation}, args: ['{flag}'], variables: {{word: x}}, source: {source}}}\n"
+        )
+    };
+    for (operation, flag) in [("refresh", "-refresh-only=false"), ("destroy", "--destroy=false")] {
+        let said = uma.kubectl_with(&of("sly", operation, flag), &CREATE).refused();
+        assert!(said.contains("are what they are called"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn the_floor_holds_for_every_run_and_a_stricter_policy_for_a_run_that_waits() {
     let namespace = World::get().namespace().await;

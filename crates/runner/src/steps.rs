@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::Either;
 use knoll_api::names;
+use knoll_api::plan_mode::PlanMode;
 use knoll_api::run::{Operation, PlanSummary};
 use knoll_api::step::{StepName, StepState};
 use knoll_api::wire::{EndReason, Exit, Job, LARGEST_PLAN_JSON, PlanJudged, path, step_heading, stored};
@@ -282,14 +283,10 @@ impl Steps {
         let mut out = OsString::from("-out=");
         out.push(self.folders.plan());
         args.push(out);
-        match self.job.operation {
-            Operation::Destroy => args.push("-destroy".into()),
-            Operation::Refresh => args.push("-refresh-only".into()),
-            Operation::Plan | Operation::Apply | Operation::Command => {}
-        }
         args.extend(self.job.targets.iter().map(|target| OsString::from(format!("-target={target}"))));
         args.extend(self.job.replace.iter().map(|replace| OsString::from(format!("-replace={replace}"))));
         args.extend(flags::of_plan(&self.job.args));
+        args.extend(self.mode().flags().map(OsString::from));
         let ended = self.attempts(StepName::Plan, &args, &[0, CHANGES]).await?;
         let bytes = self.read_plan()?;
         let digest = plan::digest(&bytes);
@@ -441,8 +438,7 @@ impl Steps {
         }
         let words: &[&str] = match self.job.operation {
             Operation::Destroy => &["destroy"],
-            Operation::Refresh => &["apply", "-refresh-only"],
-            Operation::Plan | Operation::Apply | Operation::Command => &["apply"],
+            Operation::Plan | Operation::Apply | Operation::Refresh | Operation::Command => &["apply"],
         };
         let mut program = self.terraform();
         let args = &mut program.args;
@@ -451,6 +447,10 @@ impl Steps {
         args.extend(self.job.targets.iter().map(|target| OsString::from(format!("-target={target}"))));
         args.extend(self.job.replace.iter().map(|replace| OsString::from(format!("-replace={replace}"))));
         args.extend(self.job.args.iter().map(OsString::from));
+        // `destroy` has no other mode, and refuses the flags.
+        if self.job.operation != Operation::Destroy {
+            args.extend(self.mode().flags().map(OsString::from));
+        }
         program.env.remove(OsStr::new("TF_INPUT"));
         program.input = input;
         let ended = self.process(StepName::Apply, &program).await?;
@@ -669,6 +669,12 @@ impl Steps {
     }
 
     /// The `-input` flag: terraform may prompt only if a client is attached.
+    /// What the plan is for. Its flags come last, because the user's arguments and variables of the environment such as
+    /// `TF_CLI_ARGS_plan` could say something else.
+    fn mode(&self) -> PlanMode {
+        PlanMode::of(self.job.operation, &self.job.args)
+    }
+
     fn input(&self) -> OsString {
         format!("-input={}", self.terminal.is_some()).into()
     }

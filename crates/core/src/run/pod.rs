@@ -142,7 +142,7 @@ pub fn build(run: &Run, template: &PodTemplate, stage: Stage, platform: &Platfor
     }
     let settings = template.settings.clone();
     let service_account_name = steps::account(&settings, &run.spec, stage).map(str::to_owned);
-    let volumes = volumes(&settings, platform)?;
+    let volumes = volumes(template, platform)?;
     let affinity = settings.affinity()?;
     let security_context = settings.security_context()?;
     let containers = containers(run, template, platform)?;
@@ -210,7 +210,7 @@ fn metadata(run: &Run, stage: Stage, settings: &PodSettings) -> ObjectMeta {
     }
 }
 
-fn volumes(settings: &PodSettings, platform: &Platform) -> Result<Vec<Volume>, PodSettingsError> {
+fn volumes(template: &PodTemplate, platform: &Platform) -> Result<Vec<Volume>, PodSettingsError> {
     let token = ServiceAccountTokenProjection {
         audience: Some(wire::HUB_AUDIENCE.to_owned()),
         expiration_seconds: Some(TOKEN_SECONDS),
@@ -235,7 +235,8 @@ fn volumes(settings: &PodSettings, platform: &Platform) -> Result<Vec<Volume>, P
         ..Volume::default()
     });
     let cache = platform.plugin_cache.as_ref().and_then(|cache| cache.volume.clone());
-    Ok(own.into_iter().chain(image).chain(cache).chain(settings.volumes()?).collect())
+    let users = template.settings.volumes()?.into_iter().map(|volume| template.copies.in_volume(volume));
+    Ok(own.into_iter().chain(image).chain(cache).chain(users).collect())
 }
 
 /// The container that puts `knoll` where every other container of the pod waits for it, if it takes one.
@@ -253,7 +254,7 @@ fn install(settings: &PodSettings, platform: &Platform) -> Result<Option<Contain
 
 /// What brings the runner, the runner, and one container for each hook that has an image of its own.
 fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<Vec<Container>, PodSettingsError> {
-    let PodTemplate { image, image_is_named: _, settings, pinned } = template;
+    let PodTemplate { image, image_is_named: _, settings, pinned, copies } = template;
     let image_of = |container: &str, written: &str| pinned.get(container).map_or(written, String::as_str).to_owned();
     let mut mounts = vec![
         mount(names::pod::VOLUME, names::pod::VOLUME_PATH),
@@ -268,8 +269,10 @@ fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<
     }
     mounts.extend(settings.volume_mounts.iter().cloned());
     // Ours come last: of two variables with one name, the last one counts.
-    let env: Vec<EnvVar> = settings.env.iter().cloned().chain(environment(platform)).collect();
-    let env_from = (!settings.env_from.is_empty()).then(|| settings.env_from.clone());
+    let from_copies = |env: &[EnvVar]| env.iter().map(|variable| copies.in_env(variable.clone())).collect::<Vec<_>>();
+    let env: Vec<EnvVar> = from_copies(&settings.env).into_iter().chain(environment(platform)).collect();
+    let env_from = (!settings.env_from.is_empty())
+        .then(|| settings.env_from.iter().map(|from| copies.in_env_from(from.clone())).collect::<Vec<_>>());
     let security_context = settings.container_security_context()?;
 
     let runner = Container {
@@ -292,7 +295,7 @@ fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<
             command: Some(command(platform.runner, &name, &["runner", "hook", &hook.name])),
             image: hook.image.as_deref().map(|image| image_of(&name, image)),
             name,
-            env: Some(env.iter().cloned().chain(hook.env.iter().cloned()).collect()),
+            env: Some(env.iter().cloned().chain(from_copies(&hook.env)).collect()),
             env_from: env_from.clone(),
             volume_mounts: Some(mounts.clone()),
             security_context: security_context.clone(),
@@ -326,7 +329,7 @@ fn command(runner: Runner, container: &str, args: &[&str]) -> Vec<String> {
 pub fn template(workspace: &WorkspaceSpec, platform: &Platform) -> PodTemplate {
     let settings = workspace.pod.clone().unwrap_or_default();
     let image_is_named = workspace.image.is_some();
-    PodTemplate { image: image(workspace, platform), image_is_named, settings, pinned: BTreeMap::new() }
+    PodTemplate { image: image(workspace, platform), image_is_named, settings, ..PodTemplate::default() }
 }
 
 /// The image of the runner's container: what the Workspace names, or the tool's own in its version.

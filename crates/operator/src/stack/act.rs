@@ -95,7 +95,16 @@ async fn launch_run(context: &Context, seen: &SeenStack, launch: Launch) -> Resu
 async fn apply_workspace(context: &Context, stack: &Subject<Stack>) -> Result<StackOutcome, Error> {
     let params = PatchParams { force: true, ..PatchParams::apply(field_manager::OPERATOR) };
     let api = context.api::<Workspace>(stack.namespace());
-    match api.patch(stack.name(), &params, &Patch::Apply(&stack::workspace(stack))).await {
+    let mut desired = stack::workspace(stack);
+    let found = context.caches.workspaces.named(stack.namespace(), stack.name());
+    if found.is_some_and(|found| {
+        found.metadata.deletion_timestamp.is_some()
+            && !found.finalizers().iter().any(|held| held == finalizer::WORKSPACE)
+    }) {
+        // The API adds no finalizer to an object that is being deleted, and something else still keeps this one.
+        desired.metadata.finalizers = None;
+    }
+    match api.patch(stack.name(), &params, &Patch::Apply(&desired)).await {
         Err(error) if is_namespace_terminating(&error) => Ok(StackOutcome::NamespaceTerminating),
         applied => applied.map(|_| StackOutcome::Done).map_err(Error::api("cannot write the Workspace of a Stack")),
     }
