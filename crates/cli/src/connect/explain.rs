@@ -2,8 +2,8 @@
 
 use anyhow::anyhow;
 
-use super::Cluster;
 use super::kubeconfig::Origin;
+use super::{Cluster, role};
 
 /// Adds the failed operation and a hint to an API error.
 pub trait Explain<T> {
@@ -26,11 +26,7 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
         ),
         // An admission policy says itself what to do; another role would not help.
         kube::Error::Api(status) if status.code == 403 && !status.message.contains(ADMISSION) => {
-            anyhow!(
-                "{what}: {}\n  ask an administrator for the role `{}` in that namespace",
-                status.message,
-                role(&status.message)
-            )
+            anyhow!("{what}: {}\n  {}", status.message, role::ask_for(&status.message, cluster.role))
         }
         // The 404 for a kind that is not served names no object.
         kube::Error::Api(status) if status.code == 404 && is_kind_missing(&status) => {
@@ -59,24 +55,6 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
 /// How the API server begins the refusal of an admission policy.
 const ADMISSION: &str = "ValidatingAdmissionPolicy";
 
-/// The role that grants the permission named in a 403 message.
-fn role(refusal: &str) -> &'static str {
-    let says = |words: &str| refusal.contains(words);
-    let looks = ["get", "list", "watch"].iter().any(|verb| says(&format!("cannot {verb} resource")));
-    let of = |kinds: &[&str]| kinds.iter().any(|kind| says(&format!("resource \"{kind}\"")));
-    if looks && !of(&["secrets", "pods/attach"]) {
-        "knoll-viewer"
-    } else if of(&["approvals"]) {
-        "knoll-approver"
-    } else if of(&["policies"]) {
-        "knoll-admin"
-    } else if of(&["atoms", "atomversions", "stacks", "workspaces"]) {
-        "knoll-editor"
-    } else {
-        "knoll-user"
-    }
-}
-
 fn is_kind_missing(status: &kube::core::Status) -> bool {
     let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
     !named
@@ -89,29 +67,4 @@ fn innermost(error: &dyn std::error::Error) -> String {
         last = next;
     }
     last.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_missing_role_is_the_least_that_helps() {
-        let rows = [
-            ("list", "runs", "knoll-viewer"),
-            ("create", "runs", "knoll-user"),
-            ("create", "configmaps", "knoll-user"),
-            ("get", "secrets", "knoll-user"),
-            ("get", "pods/attach", "knoll-user"),
-            ("create", "workspaces", "knoll-editor"),
-            ("patch", "stacks", "knoll-editor"),
-            ("create", "approvals", "knoll-approver"),
-            ("update", "policies", "knoll-admin"),
-        ];
-        for (verb, resource, expect) in rows {
-            let refusal =
-                format!("User \"u\" cannot {verb} resource \"{resource}\" in API group \"\" in the namespace \"n\"");
-            assert_eq!(role(&refusal), expect, "{verb} {resource}");
-        }
-    }
 }

@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use serde::Deserialize;
 
 use crate::connect::Explain;
+use crate::style;
 use crate::workspace::Session;
 
 /// Fails if the Workspace belongs to a Stack that the run would change, unless the user asks for it.
@@ -49,7 +50,13 @@ pub fn of_other_state(folder: &Path, workspace: &Workspace, spec: &RunSpec) -> R
     let status = workspace.status.clone().unwrap_or_default();
     let is_empty = workspace.spec.state == StateKind::Managed && status.state.is_none() && status.active.is_none();
     let plans = spec.operation != Operation::Command || spec.command.as_deref() == Some("import");
-    if !is_empty || !plans {
+    if !plans {
+        return Ok(());
+    }
+    if !is_empty {
+        if let Some(note) = unused_backend(folder, workspace) {
+            style::note(&note);
+        }
         return Ok(());
     }
     if let Some(backend) = knoll_runner::declared_backend(folder) {
@@ -80,6 +87,16 @@ pub fn of_other_state(folder: &Path, workspace: &Workspace, spec: &RunSpec) -> R
     Ok(())
 }
 
+/// What to say of a backend that the module declares beside a managed state. That state is the truth, so the run goes on.
+fn unused_backend(folder: &Path, workspace: &Workspace) -> Option<String> {
+    let backend = knoll_runner::declared_backend(folder).filter(|_| workspace.spec.state == StateKind::Managed)?;
+    Some(format!(
+        "`{backend}` of this module is not used: Knoll stores the state of workspace `{}`. Remove the block, or use a \
+         workspace with `--external-state`.",
+        workspace.name_any()
+    ))
+}
+
 /// A state of terraform's local backend that has resources.
 fn local_state(folder: &Path) -> Option<String> {
     let mut files = vec!["terraform.tfstate".to_owned()];
@@ -106,6 +123,19 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+
+    #[test]
+    fn a_backend_beside_a_state_of_knoll_was_ignored_without_a_word() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut workspace = Workspace::new("net", Default::default());
+        assert_eq!(unused_backend(folder.path(), &workspace), None);
+        std::fs::write(folder.path().join("main.tf"), "terraform {\n  backend \"s3\" {}\n}\n").unwrap();
+        let expect = "`backend \"s3\"` of this module is not used: Knoll stores the state of workspace `net`. Remove the block, \
+                      or use a workspace with `--external-state`.";
+        assert_eq!(unused_backend(folder.path(), &workspace).as_deref(), Some(expect));
+        workspace.spec.state = StateKind::External;
+        assert_eq!(unused_backend(folder.path(), &workspace), None);
+    }
 
     #[test]
     fn states_with_resources_are_found_wherever_terraform_puts_them() {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use knoll_api::names::{condition, reason};
-use knoll_api::run::{Run, RunPhase, StepName};
+use knoll_api::run::{Operation, Run, RunPhase, StepName};
 use knoll_api::workspace::{Workspace, WorkspaceStatus};
 use kube::ResourceExt;
 
@@ -50,6 +50,21 @@ pub fn why(
             String::new()
         }
     }
+}
+
+/// What the user of a plan has to know of the run that holds the lock at that time.
+pub fn beside(holder: &Run, workspace: &WorkspaceStatus, now: Timestamp) -> String {
+    let doing = match holder.spec.operation {
+        _ if holder.status.as_ref().is_some_and(|status| status.phase == RunPhase::Review) => "is waiting for approval",
+        Operation::Apply => "is being applied",
+        Operation::Destroy => "is destroying",
+        Operation::Refresh | Operation::Plan | Operation::Command => "is running",
+    };
+    format!(
+        "this plan is made from the state as it is now, while run `{}` {doing}{}; what that run still changes is not in the plan",
+        holder.name_any(),
+        started(workspace, now)
+    )
 }
 
 /// Whether a Policy keeps a run from starting that has its turn.
@@ -192,6 +207,30 @@ mod tests {
         let second = workspace(json!({"active": "a", "queue": ["b", "net-apply-2"]}));
         let expect = "net-apply-2: position 2 in the queue of `net`, behind `b`; `a` is running";
         check(queued, second, Value::Null, json!([]), expect);
+    }
+
+    #[test]
+    fn a_plan_during_an_apply_said_nothing_of_it() {
+        let status = WorkspaceStatus { active_requested_by: Some("ann".to_owned()), ..WorkspaceStatus::default() };
+        let mut holder = run(json!({"phase": "Running"}));
+        let mut said = |operation: Operation, phase: RunPhase| {
+            holder.spec.operation = operation;
+            holder.status.as_mut().unwrap().phase = phase;
+            beside(&holder, &status, Timestamp::now())
+        };
+        let rows = [
+            (Operation::Apply, RunPhase::Running, "is being applied"),
+            (Operation::Apply, RunPhase::Review, "is waiting for approval"),
+            (Operation::Destroy, RunPhase::Starting, "is destroying"),
+            (Operation::Command, RunPhase::Running, "is running"),
+        ];
+        for (operation, phase, doing) in rows {
+            let expect = format!(
+                "this plan is made from the state as it is now, while run `net-apply-2` {doing} (started by ann); what that run \
+                 still changes is not in the plan"
+            );
+            assert_eq!(said(operation, phase), expect);
+        }
     }
 
     #[test]

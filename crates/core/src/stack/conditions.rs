@@ -8,7 +8,7 @@ use knoll_api::{
 };
 use kube::ResourceExt;
 
-use super::RemoteSource;
+use super::{RemoteSource, wording};
 use crate::{
     conditions::{self, ConditionWriter},
     status::Cause,
@@ -97,7 +97,7 @@ pub(super) fn of_run(run: &Run) -> String {
     let name = run.name_any();
     let ready = run.status.as_ref().and_then(|status| conditions::find(&status.conditions, condition::READY));
     match ready.map(|ready| ready.message.as_str()).filter(|message| !message.is_empty()) {
-        Some(message) => format!("Run `{name}`: {message}"),
+        Some(message) => format!("Run `{name}`: {}", wording::of_stack(message)),
         None => format!("Run `{name}` is pending."),
     }
 }

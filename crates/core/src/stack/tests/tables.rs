@@ -511,6 +511,22 @@ fn a_deleted_stack_is_destroyed_with_what_it_kept() {
 }
 
 #[test]
+fn nobody_could_read_the_log_of_the_destroy_after_its_stack_was_deleted() {
+    let mut world = ready(StackSpec::default());
+    world.change("b").succeed();
+    world.delete().end(RunPhase::Failed, reason::STEP_FAILED, false);
+    world.later(600).succeed();
+    assert!(world.gone && world.cleaned);
+    let left: Vec<(String, Option<u64>)> = world
+        .runs
+        .iter()
+        .map(|run| (run.name_any(), run.spec.ttl_after_finished.as_ref().map(|ttl| ttl.get().as_secs())))
+        .collect();
+    let kept = Some(3 * 24 * 3600);
+    assert_eq!(left, [("net-3-destroy".to_owned(), kept), ("net-4-destroy".to_owned(), kept)]);
+}
+
+#[test]
 fn a_failing_destroy_says_why_and_is_tried_again() {
     let mut world = ready(StackSpec::default());
     world.delete().end(RunPhase::Failed, reason::STEP_FAILED, false);
