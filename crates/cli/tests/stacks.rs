@@ -86,7 +86,7 @@ fn a_stack_follows_its_inputs_and_leaves_the_log_of_its_destroy() {
     let left = home.kubectl(&["get", "runs,workspaces,secrets", "-l", "knoll.dev/stack=demo", "-o", "name"], None);
     let states = home.kubectl(&["get", "secrets", "-l", "knoll.dev/workspace=demo", "-o", "name"], None);
     assert_eq!((left.as_str(), states.as_str()), ("run.knoll.dev/demo-6-destroy\n", ""));
-    assert!(home.ok(&["logs", "demo-6-destroy"]).contains("Destroy complete!"), "the log outlives the Stack");
+    assert!(home.ok(&["logs", "demo-6-destroy"]).contains(" destroyed."), "the log outlives the Stack");
 }
 
 /// `knoll apply -w NAME` from an unrelated directory destroyed what the Stack of that name had made.
