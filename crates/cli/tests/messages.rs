@@ -292,6 +292,7 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call_with(&home.module(), &["workspace", "edit"], &[("PATH", "/nowhere")]);
     session.call("uninstall");
     session.call("plan -n other");
+    session.call("workspace new x -n other");
     session.call("plan -w gone");
     session.call("plan -out=plan.bin");
     session.call("plan -chdir=..");

@@ -28,6 +28,10 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
         kube::Error::Api(status) if status.code == 403 && !status.message.contains(ADMISSION) => {
             anyhow!("{what}: {}\n  {}", status.message, role::ask_for(&status.message, cluster.role))
         }
+        kube::Error::Api(status) if status.code == 404 && namespace_of(&status).is_some() => {
+            let name = namespace_of(&status).unwrap_or_default();
+            anyhow!("{what}: {}\n  `kubectl create namespace {name}` creates it", status.message)
+        }
         // The 404 for a kind that is not served names no object.
         kube::Error::Api(status) if status.code == 404 && is_kind_missing(&status) => {
             anyhow!("{what}: Knoll is not installed in the cluster at {server}\n  run `knoll install` to install it")
@@ -54,6 +58,12 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
 
 /// How the API server begins the refusal of an admission policy.
 const ADMISSION: &str = "ValidatingAdmissionPolicy";
+
+/// The namespace that does not exist.
+fn namespace_of(status: &kube::core::Status) -> Option<&str> {
+    let details = status.details.as_ref().filter(|details| details.kind == "namespaces")?;
+    Some(details.name.as_str()).filter(|name| !name.is_empty())
+}
 
 fn is_kind_missing(status: &kube::core::Status) -> bool {
     let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());

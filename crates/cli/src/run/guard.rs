@@ -37,9 +37,17 @@ pub fn of_other_state(folder: &Path, workspace: &Workspace, spec: &RunSpec) -> R
     let name = workspace.name_any();
     let writes = matches!(spec.operation, Operation::Apply | Operation::Refresh);
     if workspace.spec.state == StateKind::External
-        && writes
         && let Some(declared) = knoll_runner::kept_in_pod(folder)
     {
+        if spec.operation == Operation::Plan {
+            style::note(&format!(
+                "this plan starts from an empty state: workspace `{name}` has an external state, and this module declares \
+                 {declared}, so no state can be kept, and `knoll apply` will be refused"
+            ));
+        }
+        if !writes {
+            return Ok(());
+        }
         bail!(
             "workspace `{name}` has an external state, and this module declares {declared}: the state would be lost with \
              the pod of the run\n  \
@@ -65,7 +73,8 @@ pub fn of_other_state(folder: &Path, workspace: &Workspace, spec: &RunSpec) -> R
                 "this module declares `{backend}`, and workspace `{name}` has no state yet: what is in that file would be \
                  created a second time\n  \
                  to move the state here: `terraform state pull > FILE`, then `knoll state push FILE`\n  \
-                 if nothing exists yet: remove the block; Knoll stores the state"
+                 if nothing exists yet: remove the block; Knoll stores the state\n  \
+                 a file on a volume of the runs' pods, with an absolute `path`: `knoll workspace new NAME --external-state`"
             );
         }
         bail!(

@@ -40,7 +40,10 @@ pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<Ex
     // Terraform in the pod prints colours regardless of this terminal.
     let no_color = !style::stdout_is_coloured();
     let session = Session::find(&args.connection.or(outer)).await?;
-    let workspace = session.workspace_name(&args.workspace)?;
+    let workspace = match session.workspace_name(&args.workspace) {
+        Ok(name) => name,
+        Err(error) => return Err(session.missing_namespace().await.unwrap_or(error)),
+    };
     let piped = !attended && !args.detach && spec::asks(words, &args.args, approval);
     let answer = if piped { answer().await? } else { None };
     let now = Situation { attended, answered: attended || answer.is_some(), no_color, approval };
@@ -49,7 +52,7 @@ pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<Ex
     let bundle = bundle(&session, words, &mut spec, &mut input)?;
     input.stdin = answer.map_or_else(|| stdin(words, &spec), |answer| Ok(Some(answer)))?.map(ByteString);
     input.values = arguments::hide(words, &mut spec.args);
-    input.env = environment::take(args.with_env);
+    input.env = environment::take(words, args.with_env);
     let input = if input.is_empty() { None } else { Some(input.pack().context("cannot send the input of the run")?) };
     spec.input = input.as_ref().map(|input| input.reference.clone());
     // Without this check, a run of a missing Workspace would wait forever.
