@@ -117,6 +117,10 @@ async fn carry_out(config: &Config, job: Arc<Job>, hub: &Hub, stop: &Stop) -> Re
     };
     let exit = match prepared.await {
         Ok(steps) => {
+            if let Some(image) = config.unused_image.as_deref().filter(|image| !image.is_empty()) {
+                let program = steps.program.file.display();
+                console.line(&format!("knoll: this cluster uses no images: `{program}` runs, and not `{image}`")).await;
+            }
             reporter.ended(StepName::Setup, StepState::Succeeded, None, None);
             let exit = steps.run().await;
             gate::close(&config.work_dir);
@@ -218,10 +222,6 @@ fn prepare(
     let search = env.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
     let source = if config.unused_image.is_some() { ToolSource::Machine } else { ToolSource::Image };
     let file = tool::find(job.tool, source, &search).map_err(|error| failed(&error))?;
-    if let Some(image) = config.unused_image.as_deref().filter(|image| !image.is_empty()) {
-        let program = file.display();
-        console.line(&format!("knoll: this cluster uses no images: `{program}` runs, and not `{image}`")).await;
-    }
     let uploader = match &material.state {
         _ if !job.managed_state => None,
         state => {
