@@ -83,6 +83,10 @@ pub enum Command {
     /// Show a run
     Run(runs::show::RunCommand),
     /// Attach to the output and the terminal of a run
+    #[command(
+        after_help = "Ctrl-C asks the run to stop, whichever terminal it comes from. The run continues when this terminal is closed.\n\
+                            `knoll logs -f RUN` only reads: there, Ctrl-C leaves the run alone."
+    )]
     Attach(run::resume::AttachArgs),
     /// Print the logs of a run, even after its pod is deleted
     Logs(logs::LogsArgs),

@@ -139,7 +139,7 @@ pub fn table(list: &[Run], namespaces: bool, wide: bool, now: Timestamp) -> Tabl
             run.name_any().into(),
             run.spec.workspace.clone().into(),
             command(run).into(),
-            phase::cell(status.phase),
+            phase::of(run),
             plan.into(),
             status.exit_code.map(|code| code.to_string()).unwrap_or_default().into(),
             time::took(status.started_at.as_ref(), status.finished_at.as_ref(), now).into(),
