@@ -103,11 +103,16 @@ pub async fn run(args: AtomDiffArgs, outer: &Connection) -> Result<ExitCode> {
 fn refusal(error: &kube::Error) -> String {
     let kube::Error::Api(status) = error else { return error.to_string() };
     // Each kind has its own words for it.
-    let is_immutable = ["immutable", "may not change", "pod updates may not"].iter().any(|words| status.message.contains(words));
+    let is_immutable =
+        ["immutable", "may not change", "pod updates may not"].iter().any(|words| status.message.contains(words));
     if status.code != 422 || !is_immutable {
         return status.message.clone();
     }
-    format!("{}\n  with the annotation `{}: \"true\"` it is deleted and created again", status.message, annotation::REPLACE)
+    format!(
+        "{}\n  with the annotation `{}: \"true\"` it is deleted and created again",
+        status.message,
+        annotation::REPLACE
+    )
 }
 
 fn show(key: &ObjectKey, now: Option<&Value>, then: Option<&Value>) -> Result<bool> {
