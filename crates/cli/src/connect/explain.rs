@@ -32,6 +32,7 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
             let name = namespace_of(&status).unwrap_or_default();
             anyhow!("{what}: {}\n  `kubectl create namespace {name}` creates it", status.message)
         }
+        kube::Error::Api(status) if status.code == 403 => anyhow!("{what}: {}", of_policy(&status.message)),
         // The 404 for a kind that is not served names no object.
         kube::Error::Api(status) if status.code == 404 && is_kind_missing(&status) => {
             anyhow!("{what}: Knoll is not installed in the cluster at {server}\n  run `knoll install` to install it")
@@ -59,6 +60,11 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
 /// How the API server begins the refusal of an admission policy.
 const ADMISSION: &str = "ValidatingAdmissionPolicy";
 
+/// What an admission policy of Knoll says. Before it, the API server names the object, the policy and its binding.
+fn of_policy(refusal: &str) -> &str {
+    refusal.split_once(" denied request: ").map_or(refusal, |(_, why)| why)
+}
+
 /// The namespace that does not exist.
 fn namespace_of(status: &kube::core::Status) -> Option<&str> {
     let details = status.details.as_ref().filter(|details| details.kind == "namespaces")?;
@@ -77,4 +83,17 @@ fn innermost(error: &dyn std::error::Error) -> String {
         last = next;
     }
     last.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_began_with_the_names_of_admission_policies() {
+        let refusal = "runs.knoll.dev \"r\" is forbidden: ValidatingAdmissionPolicy 'knoll-x' with binding 'knoll-x' denied request: \
+                       Policy `p` does not allow it.";
+        assert_eq!(of_policy(refusal), "Policy `p` does not allow it.");
+        assert_eq!(of_policy("something else"), "something else");
+    }
 }

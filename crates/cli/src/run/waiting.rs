@@ -78,6 +78,10 @@ fn doing(holder: Option<&Run>, status: &WorkspaceStatus, now: Timestamp) -> Stri
     let ready = run.and_then(|run| run.conditions.iter().find(|condition| condition.type_ == condition::READY));
     match ready.filter(|ready| ready.reason == reason::WAITING_FOR_ANSWER) {
         Some(ready) => format!("is {}", lower(&ready.message)),
+        None if run.is_some_and(|run| run.phase == RunPhase::Review) => {
+            let name = holder.map(|run| run.name_any()).unwrap_or_default();
+            format!("is waiting for approval (knoll approve {name}){}", started(status, now))
+        }
         None => format!("is running{}", started(status, now)),
     }
 }
@@ -244,6 +248,17 @@ mod tests {
         let said = why(&run(json!({"phase": "Queued"})), Some(&first), Some(&holder), None, &[], Timestamp::now());
         let expect = "net-apply-2: position 1 in the queue of `net`; `a` is waiting for an answer in a terminal since \
                       2026-01-01T08:00:00Z: knoll attach a";
+        assert_eq!(said, expect);
+    }
+
+    #[test]
+    fn a_queue_said_that_a_run_in_review_was_running() {
+        let first: Workspace =
+            serde_json::from_value(workspace(json!({"active": "a", "queue": ["net-apply-2"]}))).unwrap();
+        let holder = run(json!({"phase": "Review"}));
+        let said = why(&run(json!({"phase": "Queued"})), Some(&first), Some(&holder), None, &[], Timestamp::now());
+        let expect =
+            "net-apply-2: position 1 in the queue of `net`; `a` is waiting for approval (knoll approve net-apply-2)";
         assert_eq!(said, expect);
     }
 

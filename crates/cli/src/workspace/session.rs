@@ -87,6 +87,13 @@ impl Session {
     pub fn workspace_name(&self, flag: &WorkspaceArg) -> Result<String> {
         if let (None, Some(Choice { workspace, cluster: Some(other), .. })) = (&flag.workspace, &self.elsewhere) {
             let (here, there) = (&self.cluster.server, &other.server);
+            if here == there {
+                bail!(
+                    "this directory uses workspace `{workspace}` of an earlier cluster at {here}: the one of today is another \
+                     cluster at the same address\n  \
+                     `knoll workspace select {workspace}` selects the workspace of this one, as after `knoll restore`"
+                );
+            }
             let question = format!(
                 "This directory uses workspace `{workspace}` of another cluster, {there}. Use workspace `{workspace}` in \
                  namespace `{}` of {here}?",
