@@ -698,6 +698,11 @@ impl Steps {
 
     /// Turns the result of a process into the result of a step.
     pub(crate) fn judge(&self, step: StepName, ended: Ended, good: &[i32]) -> Result<Ended, Failure> {
+        let mut ended = ended;
+        if self.job.command.as_deref() == Some("sh") {
+            // What somebody typed, and what it printed, is no reason of a failure, and everybody can read the status.
+            ended.message = format!("the shell ended with exit code {}", ended.code);
+        }
         if ended.timed_out {
             let limit = self.job.timeouts.get(&step).copied().unwrap_or_default();
             let message = format!("{step} was stopped after its timeout of {limit}s\n{}", ended.message);

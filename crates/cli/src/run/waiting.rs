@@ -78,6 +78,14 @@ fn doing(holder: Option<&Run>, status: &WorkspaceStatus, now: Timestamp) -> Stri
     let ready = run.and_then(|run| run.conditions.iter().find(|condition| condition.type_ == condition::READY));
     match ready.filter(|ready| ready.reason == reason::WAITING_FOR_ANSWER) {
         Some(ready) => format!("is {}", lower(&ready.message)),
+        None if ready.is_some_and(|ready| is_held_up(&ready.reason)) => {
+            let (name, why) =
+                (holder.map(|run| run.name_any()).unwrap_or_default(), ready.map(|ready| ready.message.as_str()));
+            format!(
+                "has its turn and waits: {} To let the next one start: knoll cancel {name}",
+                why.unwrap_or_default()
+            )
+        }
         None if run.is_some_and(|run| run.phase == RunPhase::Review) => {
             let name = holder.map(|run| run.name_any()).unwrap_or_default();
             format!("is waiting for approval (knoll approve {name}){}", started(status, now))
@@ -259,6 +267,13 @@ mod tests {
         let said = why(&run(json!({"phase": "Queued"})), Some(&first), Some(&holder), None, &[], Timestamp::now());
         let expect =
             "net-apply-2: position 1 in the queue of `net`; `a` is waiting for approval (knoll approve net-apply-2)";
+        assert_eq!(said, expect);
+        let ready = json!([{"type": "Ready", "status": "False", "reason": "WaitingForWindow",
+            "message": "It waits until 2027.", "lastTransitionTime": "2026-01-01T08:00:00Z"}]);
+        let holder = run(json!({"phase": "Pending", "conditions": ready}));
+        let said = why(&run(json!({"phase": "Queued"})), Some(&first), Some(&holder), None, &[], Timestamp::now());
+        let expect = "net-apply-2: position 1 in the queue of `net`; `a` has its turn and waits: It waits until 2027. To \
+                      let the next one start: knoll cancel net-apply-2";
         assert_eq!(said, expect);
     }
 
