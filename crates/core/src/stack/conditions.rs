@@ -8,7 +8,7 @@ use knoll_api::{
 };
 use kube::ResourceExt;
 
-use super::RemoteSource;
+use super::{RemoteSource, wording};
 use crate::{
     conditions::{self, ConditionWriter},
     status::Cause,
@@ -96,7 +96,7 @@ pub(super) fn undeclared(status: &mut StackStatus, stack: &Stack, undeclared: &[
 pub(super) fn of_run(run: &Run) -> String {
     let name = run.name_any();
     match message_of(run) {
-        Some(message) => format!("Run `{name}`: {message}"),
+        Some(message) => format!("Run `{name}`: {}", wording::of_stack(message)),
         None => format!("Run `{name}` is pending."),
     }
 }

@@ -256,11 +256,13 @@ pub(super) fn launching(
     let revision = run.spec.snapshot.as_ref().map(|snapshot| short(&snapshot.revision)).unwrap_or_default();
     let (phase, why, message) = match purpose {
         Purpose::Drift => return status,
-        Purpose::Apply => {
-            (StackPhase::Running, reason::PROGRESSING, format!("Run `{name}` is applying revision {revision}."))
-        }
+        Purpose::Apply => (
+            StackPhase::Running,
+            reason::PROGRESSING,
+            format!("Run `{name}` was started to apply revision {revision}."),
+        ),
         Purpose::Correct => {
-            let message = format!("Run `{name}` is applying revision {revision} again to correct drift.");
+            let message = format!("Run `{name}` was started to apply revision {revision} again and correct drift.");
             (StackPhase::Running, reason::PROGRESSING, message)
         }
         Purpose::Rollback => {
