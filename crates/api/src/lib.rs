@@ -22,6 +22,7 @@ mod digest;
 pub mod duration;
 pub mod hooks;
 pub mod names;
+pub mod plan_mode;
 pub mod pod;
 pub mod policy;
 pub mod purpose;

@@ -18,6 +18,7 @@ use crate::{
     stack::Snapshot,
     variables::{Variables, VariablesFrom},
     verdict::PlanVerdict,
+    workspace::Tool,
 };
 
 /// The desired execution. Immutable.
@@ -67,6 +68,8 @@ use crate::{
     .message("snapshot has files and variables of its own; leave source and variablesFrom out"))]
 #[x_kube(validation = Rule::new("!has(self.attachTimeout) || (has(self.attach) && self.attach)")
     .message("attachTimeout needs attach: true"))]
+#[x_kube(validation = Rule::new("!(self.operation in ['destroy', 'refresh']) || !has(self.args) || !self.args.exists(arg, arg.startsWith('-destroy=') || arg.startsWith('--destroy=') || arg.startsWith('-refresh-only=') || arg.startsWith('--refresh-only='))")
+    .message("leave -destroy=... and -refresh-only=... out of args: operation: destroy and refresh are what they are called; write operation: apply for another plan"))]
 #[x_kube(validation = Rule::new("!has(self.startNow) || has(self.requestedBy)")
     .message("startNow needs requestedBy, so that the record says who did not wait"))]
 pub struct RunSpec {
@@ -83,7 +86,7 @@ pub struct RunSpec {
         rules::COMMAND_PATTERN,
         "write a terraform subcommand such as state mv, or sh; what follows it belongs in args",
     ))]
-    #[x_kube(validation = Rule::new("!(self in ['apply', 'destroy', 'refresh'])")
+    #[x_kube(validation = Rule::new("!self.matches('^(apply|destroy|refresh)( |$)')")
         .message("write operation: apply, destroy or refresh instead, so that there is a plan to review"))]
     pub command: Option<String>,
     /// Arguments of `command`, or terraform flags for any other operation. Everybody who may read Runs reads them. With
@@ -301,6 +304,9 @@ pub struct RunStatus {
     /// What the rules of the Policies say of the plan. Present for a run that they judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_verdict: Option<PlanVerdict>,
+    /// The tool of a run without a frozen job, as it was when the pod was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<RunTool>,
     /// The frozen job: what the pods of the run are made of. Present for a run that is reviewed, or that plans and applies
     /// with different service accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -346,6 +352,17 @@ pub struct RunStatus {
     /// The time at which the run finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<MicroTime>,
+}
+
+/// The tool that a pod was made for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunTool {
+    /// `terraform` or `tofu`.
+    pub name: Tool,
+    /// The version that the Workspace asked for. If unset, it is that of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 /// The phase of a Run.

@@ -6,7 +6,7 @@ pub mod retention;
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use knoll_api::{
     approval::Decision as Choice,
     names::{condition, finalizer, reason},
@@ -19,7 +19,7 @@ use kube::ResourceExt;
 
 use crate::{
     backup::{self, StateBackup},
-    conditions::ConditionWriter,
+    conditions::{self, ConditionWriter},
     machine::Decision,
     outputs::{self, HiddenOutputs},
     policy::{self, Effective},
@@ -130,6 +130,7 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
     }
     next.active = places.active;
     next.queue = places.queue;
+    record_override(&mut next, seen);
     next.observed_generation = workspace.metadata.generation;
     next.phase = match (&next.active, deleting) {
         (_, true) => WorkspacePhase::Deleting,
@@ -165,6 +166,26 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
         .set(condition::RECONCILING, false, why, "")
         .set(condition::STALLED, !violations.is_empty(), why, refused);
     next
+}
+
+/// Copies the record of the last Run that did not wait for a window: whoever started it may delete the Run.
+fn record_override(next: &mut WorkspaceStatus, seen: &WorkspaceFacts<'_>) {
+    let records = seen.runs.iter().filter_map(|run| {
+        let record = conditions::find(&run.status.as_ref()?.conditions, condition::WINDOW_OVERRIDDEN)?;
+        Some((run, record))
+    });
+    let Some((run, record)) = records.max_by_key(|(_, record)| record.last_transition_time.0) else { return };
+    let known = conditions::find(&next.conditions, condition::WINDOW_OVERRIDDEN);
+    if known.is_some_and(|known| known.last_transition_time.0 >= record.last_transition_time.0) {
+        return;
+    }
+    next.conditions.retain(|known| known.type_ != condition::WINDOW_OVERRIDDEN);
+    let message = format!("Run `{}`: {}", run.name_any(), record.message);
+    next.conditions.push(Condition {
+        message,
+        observed_generation: seen.workspace.metadata.generation,
+        ..record.clone()
+    });
 }
 
 /// Who asked for the Run that holds the lock and since when it does, in parentheses; empty if neither is known.

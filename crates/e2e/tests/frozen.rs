@@ -1,13 +1,19 @@
 //! What is reviewed is what runs: changes and foreign pods between the review and the apply have no effect.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Pod;
 use knoll_api::names::{condition, reason};
 use knoll_api::run::{Run, RunPhase, RunStatus};
 use knoll_e2e::manifests::{MODULE, approval, inline, run};
 use knoll_e2e::{Namespace, World};
 use kube::ResourceExt;
-use serde_json::json;
+use kube::runtime::wait::await_condition;
+use serde_json::{Value, json};
+
+/// The longest time that the pod of an approved run takes to be created.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 const READ_ONLY_PLAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/read-only-plan");
 
@@ -78,6 +84,67 @@ async fn a_secret_of_the_environment_that_changes_during_the_review_ends_the_run
     let (why, message) = ready(&status);
     assert_eq!(why, reason::CHANGED_SINCE_PLANNED);
     assert!(message.contains("`Secret/cloud`") && message.contains("plan again"), "{message}");
+}
+
+/// A kubelet reads a ConfigMap when it starts a container. An editor could change one after the operator had compared it.
+#[tokio::test]
+async fn what_the_apply_pod_takes_by_name_is_a_copy_that_no_editor_reaches() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&config_map("settings", &json!({"WORD": "planned"})));
+    let _ = namespace.kubectl(&["create", "secret", "generic", "cloud", "--from-literal=zone=a"]).ok();
+    namespace.create(&workspace(&json!({"pod": {
+        "env": [{"name": "ZONE", "valueFrom": {"secretKeyRef": {"name": "cloud", "key": "zone"}}}],
+        "envFrom": [{"prefix": "MY_", "configMapRef": {"name": "settings"}}],
+        "volumes": [{"name": "settings", "configMap": {"name": "settings", "items": [{"key": "WORD", "path": "word"}]}}],
+    }})));
+    let hooks = "  hooks:\n  - {name: check, step: pre-apply, script: 'echo \"it is $MY_WORD in $ZONE\"'}\n";
+    let run = waiting(&namespace, hooks).await;
+    approve(&namespace, &run);
+    let pods = namespace.api::<Pod>();
+    let there = await_condition(pods, "change-apply", |pod: Option<&Pod>| pod.is_some());
+    let pod = tokio::time::timeout(DEADLINE, there).await.unwrap().unwrap().unwrap();
+    let evil = json!({"data": {"WORD": "evil"}}).to_string();
+    let erin = namespace.person("erin", &["knoll-editor"]);
+    let _ = erin.kubectl(&["patch", "configmap", "settings", "--type=merge", "-p", &evil]).ok();
+
+    let spec = serde_json::to_value(pod.spec.unwrap()).unwrap();
+    let mut found = Vec::new();
+    for path in ["/env/0/valueFrom/secretKeyRef/name", "/envFrom/0/secretRef/name"] {
+        let containers = spec["containers"].as_array().unwrap().iter().filter(|it| it["name"] == "runner");
+        found.extend(containers.filter_map(|container| container.pointer(path).cloned()));
+    }
+    let volumes = spec["volumes"].as_array().unwrap().iter().filter(|volume| volume["name"] == "settings");
+    found.extend(volumes.map(|volume| volume["secret"]["secretName"].clone()));
+    assert_eq!(found.len(), 3, "{spec}");
+    for name in found {
+        let name = name.as_str().unwrap();
+        assert!(name.starts_with("knoll-job-change-"), "{name}");
+        let secret = namespace.kubectl(&["get", "secret", name, "-o", "json"]).ok();
+        assert!(serde_json::from_str::<Value>(&secret).unwrap()["immutable"] == true, "{secret}");
+        let patch = ["patch", "secret", name, "--type=merge", "-p", r#"{"stringData": {"WORD": "evil"}}"#];
+        for words in [&patch[..], &["delete", "secret", name]] {
+            assert!(erin.kubectl(words).refused().contains("forbidden"));
+        }
+        let forged = erin.kubectl(&["create", "secret", "generic", "knoll-job-change-forged"]).refused();
+        assert!(forged.contains("only the operator creates"), "{forged}");
+    }
+    // The change came before the job was given out, or after it: nothing ran with it in either case.
+    let ended = |run: &Run| run.status.as_ref().is_some_and(|status| status.phase.is_finished());
+    let status = namespace.until("change", "it has ended", ended).await.status.unwrap();
+    let log = namespace.knoll(&["logs", "change"]).ok();
+    assert!(!log.contains("evil"), "{log}");
+    match status.phase {
+        RunPhase::Succeeded => assert!(log.contains("it is planned in a"), "{log}"),
+        _ => assert_eq!(ready(&status).0, reason::CHANGED_SINCE_PLANNED),
+    }
+
+    // The same run once more, undisturbed: the copies have what the plan had.
+    let _ = namespace.kubectl(&["delete", "run", "change"]).ok();
+    let run = waiting(&namespace, hooks).await;
+    approve(&namespace, &run);
+    namespace.run_in("change", RunPhase::Succeeded).await;
+    let log = namespace.knoll(&["logs", "change"]).ok();
+    assert!(log.contains("it is evil in a"), "{log}");
 }
 
 #[tokio::test]

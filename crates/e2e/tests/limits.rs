@@ -138,6 +138,21 @@ async fn a_policy_limits_how_many_runs_have_a_pod_and_for_how_long_steps_may_tak
 }
 
 #[tokio::test]
+async fn a_destroy_by_a_flag_waits_for_the_end_of_a_freeze_of_destroys() {
+    let namespace = World::get().namespace().await;
+    let freeze = "windows: {freezes: [{reason: The fair., from: \"2020-01-01T00:00:00Z\", until: \"2090-01-01T00:00:00Z\", changes: [Destroy]}]}";
+    let policy = PolicyOf::apply(&namespace, freeze);
+    namespace.create(&workspace("w"));
+    policy.known("w").await;
+    namespace.create(&run("made", "w", &inline(MODULE)));
+    namespace.run_in("made", RunPhase::Succeeded).await;
+    let destroy = run("gone", "w", &inline(MODULE)) + "  args: [--destroy=true]\n";
+    namespace.create(&destroy);
+    let status = waits_for(&namespace, "gone", reason::WAITING_FOR_WINDOW).await;
+    assert_eq!(status.pod_name, None);
+}
+
+#[tokio::test]
 async fn a_change_waits_for_the_end_of_a_freeze_unless_somebody_may_start_it_now() {
     let namespace = World::get().namespace().await;
     let freeze = "windows: {freezes: [{reason: The fair., from: \"2020-01-01T00:00:00Z\", until: \"2090-01-01T00:00:00Z\"}], overrideGroups: [\"system:authenticated\"]}";
@@ -174,6 +189,14 @@ async fn a_change_waits_for_the_end_of_a_freeze_unless_somebody_may_start_it_now
     let record = status.conditions.iter().find(|found| found.type_ == condition::WINDOW_OVERRIDDEN).unwrap();
     let expect = format!("{} did not wait for the windows of Policy `{}`: outage", uma.user, policy.name);
     assert_eq!(record.message, expect);
+    // Who did so deletes the Run, and the Workspace keeps the record.
+    let _ = uma.kubectl(&["delete", "run", "urgent"]).ok();
+    let expect = format!("Run `urgent`: {expect}");
+    let kept = |found: &Workspace| {
+        let conditions = found.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|found| found.type_ == condition::WINDOW_OVERRIDDEN && found.message == expect)
+    };
+    namespace.until::<Workspace>("v", "kept the record", kept).await;
     // When the freeze is over, the Run that waited starts by itself.
     drop(policy);
     namespace.run_in("waits", RunPhase::Succeeded).await;

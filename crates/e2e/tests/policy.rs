@@ -11,6 +11,7 @@ use knoll_api::stack::{Stack, StackPhase};
 use knoll_api::workspace::Workspace;
 use knoll_e2e::manifests::{MODULE, approval, inline, run, workspace};
 use knoll_e2e::{Namespace, World};
+use serde_json::{Value, json};
 
 const CREATE: [&str; 3] = ["create", "-f", "-"];
 
@@ -190,6 +191,36 @@ async fn a_shell_does_not_get_around_privileged_operations() {
     let _ = uma.kubectl_with(&format!("{head}metadata: {{name: hooked}}\nspec: {spec}\n"), &CREATE).ok();
     let message = refused(&namespace, "hooked").await;
     assert!(message.contains("spec.allow.privileged"), "{message}");
+}
+
+/// A refresh with `-refresh-only=false` was an apply without a review, and a variable of the Workspace made a destroy of
+/// every apply.
+#[tokio::test]
+async fn no_flag_makes_another_operation_of_a_run() {
+    let namespace = World::get().namespace().await;
+    let uma = namespace.person("uma", &["knoll-user"]);
+    let variables = "spec: {variables: [{key: TF_CLI_ARGS_plan, value: -destroy, category: env}]}";
+    namespace.create(&workspace("w").replace("spec: {}", variables));
+    for name in ["one", "two"] {
+        namespace.create(&run(name, "w", &inline(MODULE)));
+        namespace.run_in(name, RunPhase::Succeeded).await;
+    }
+    let has_one = |found: &Workspace| {
+        let status = found.status.as_ref().filter(|status| status.active.is_none());
+        status.and_then(|status| status.state.as_ref()).is_some_and(|state| state.resources == 1)
+    };
+    namespace.until::<Workspace>("w", "had its resource", has_one).await;
+
+    let source = inline(MODULE);
+    let of = |name: &str, operation: &str, flag: &str| {
+        format!(
+            "apiVersion: knoll.dev/v1alpha1\nkind: Run\nmetadata: {{name: {name}}}\nspec: {{workspace: w, operation: {operation}, args: ['{flag}'], variables: {{word: x}}, source: {source}}}\n"
+        )
+    };
+    for (operation, flag) in [("refresh", "-refresh-only=false"), ("destroy", "--destroy=false")] {
+        let said = uma.kubectl_with(&of("sly", operation, flag), &CREATE).refused();
+        assert!(said.contains("are what they are called"), "{said}");
+    }
 }
 
 #[tokio::test]
@@ -519,8 +550,17 @@ async fn a_policy_is_explained_and_only_an_administrator_writes_it() {
     assert!(lines.contains(&vec!["allow.privileged", "sh", "Workspace/w"]), "{said}");
     let said = namespace.knoll(&["policy", "list"]).ok();
     assert!(said.contains(&policy.name) && said.contains("Manual; four eyes"), "{said}");
+    // A Workspace that does not exist yet.
+    let said = namespace.knoll(&["policy", "explain", "planned", "-o", "json"]).ok();
+    let told: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&told["workspace"], &told["exists"]), (&json!("planned"), &json!(false)), "{said}");
+    let floor = json!({"setting": "review.floor", "value": "Manual", "from": from});
+    assert!(told["policy"].as_array().unwrap().contains(&floor), "{said}");
 
     let uma = namespace.person("uma", &["knoll-user", "knoll-approver", "edit", "admin"]);
+    let user = format!("uma@{}.example.com", namespace.name);
+    let said = namespace.knoll(&["policy", "explain", "planned", "--as", &user]).refused();
+    assert!(said.contains("`planned` does not exist") && said.contains("by a ClusterRoleBinding"), "{said}");
     let name = format!("{}-mine", namespace.name);
     let said = uma.kubectl_with(&manifest(&name, &namespace.name, "review: {floor: Auto}"), &CREATE).refused();
     assert!(said.contains("cannot create resource \"policies\""), "{said}");

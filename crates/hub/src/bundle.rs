@@ -72,6 +72,7 @@ pub async fn of(
             Origin::Stored(digest) => digest,
             Origin::Files { bundle, .. } => {
                 let bytes = bundle.bytes.clone();
+                *session.files.lock().unwrap_or_else(PoisonError::into_inner) = Some(bundle.digest.clone());
                 let was_applied = applied == Some(bundle.digest.as_str());
                 let keeping = keep(bundles.clone(), run.id.clone(), bundle, was_applied, marked.clone(), runs.clone());
                 *session.storing.lock().await = Some(tokio::spawn(keeping));
@@ -184,15 +185,23 @@ pub async fn is_kept(
     };
     // One report at a time comes here, and the next one finds the bundle.
     let mut storing = session.storing.lock().await;
-    if let Some(task) = storing.take()
-        && let Ok(Ok(())) = task.await
-    {
+    let given = session.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if given.as_ref().is_some_and(|given| given != digest) {
+        return Ok(false);
+    }
+    let stored = match storing.take() {
+        Some(task) => matches!(task.await, Ok(Ok(()))),
+        None => false,
+    };
+    // The second pod of a run with a frozen job fetches what is stored, so a mark of this replica is not enough there.
+    let has_second_pod = run.status.as_ref().is_some_and(|status| status.job.is_some());
+    if stored && !has_second_pod {
         return Ok(true);
     }
-    // Another replica packed them, or they could not be stored at first.
-    if bundles.is_stored(run.namespace(), digest).await? {
+    if given.is_some() && bundles.is_stored(run.namespace(), digest).await? {
         return Ok(true);
     }
+    // They could not be stored, or another replica gave them out: then the source says whether they are the run's.
     match sources.resolve(run.namespace(), &source, None).await {
         Ok(Origin::Files { bundle, .. }) if bundle.digest == *digest => {
             bundles.store(run.namespace(), &bundle).await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use knoll_api::names;
-use knoll_api::run::{Run, RunSpec, RunStatus};
+use knoll_api::run::{Run, RunSpec, RunStatus, RunTool};
 use knoll_api::step::Timeouts;
 use knoll_api::wire::{Job, JobInput, PROTOCOL, Stage, StopTimes};
 use knoll_api::workspace::{StateKind, Workspace};
@@ -122,7 +122,14 @@ async fn inputs(
 ) -> Result<JobInputs, Error> {
     match &status.job {
         Some(job) => Ok(storage.frozen_jobs().get(run, job).await?.inputs),
-        None if stage == Stage::Whole => Ok(Lookup::new(storage, run.namespace()).inputs(run, workspace).await?),
+        None if stage == Stage::Whole => {
+            let mut inputs = Lookup::new(storage, run.namespace()).inputs(run, workspace).await?;
+            // The pod has the image of the tool that the Workspace had when it was created.
+            if let Some(RunTool { name, version }) = status.tool.clone() {
+                (inputs.tool, inputs.version) = (name, version);
+            }
+            Ok(inputs)
+        }
         None => Err(Error::Changed(changed_since_planned("The status, which names no frozen job,"))),
     }
 }

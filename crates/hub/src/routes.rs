@@ -233,9 +233,21 @@ async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, request: Re
 }
 
 async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, request: Request) -> Result<StatusCode, Error> {
+    only_while_planning(&runner, "a plan")?;
     let (content, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::CONTENT).await?;
+    let _alone = runner.session.content.lock().await;
     shared.storage.plans().put(&runner.run, &content).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// A plan and its text are stored for the pod that applies, by the one that plans for it.
+fn only_while_planning(runner: &Runner, what: &str) -> Result<(), Error> {
+    match stage(&runner.run.spec, &runner.run.status.clone().unwrap_or_default()) {
+        Stage::Plan => Ok(()),
+        Stage::Whole | Stage::Apply => {
+            Err(Error::Fenced(format!("only a pod that plans for another one stores {what}")))
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -263,7 +275,15 @@ async fn put_plan_text(
     runner: Runner,
     request: Request,
 ) -> Result<StatusCode, Error> {
+    only_while_planning(&runner, "the text of a plan")?;
     let (text, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::PLAN_TEXT).await?;
+    let mut last = runner.session.plan_text.lock().await;
+    let digest = Digest::of(&text);
+    let earlier = last.replace(digest.clone()).filter(|earlier| *earlier != digest);
+    // Each text has a name of its own, so an earlier one of this pod would stay beside it.
+    if let Some(earlier) = earlier {
+        shared.storage.plan_texts().delete(&runner.run, &earlier).await?;
+    }
     shared.storage.plan_texts().put(&runner.run, &text).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -278,6 +298,7 @@ async fn put_answer(State(shared): State<Arc<Shared>>, runner: Runner, request: 
     let (content, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::CONTENT).await?;
     // The parser's own message could contain a value.
     let answer = serde_json::from_slice(&content).map_err(|_| Error::Invalid("this is not an answer".to_owned()))?;
+    let _alone = runner.session.content.lock().await;
     shared.storage.answers().put(&runner.run, &answer).await?;
     Ok(StatusCode::NO_CONTENT)
 }

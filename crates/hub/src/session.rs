@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use knoll_api::Digest;
 use knoll_api::run::{Run, RunPhase};
 use knoll_core::identity::Subject;
 use knoll_storage::{BundleError, Claim, LogWriter, Storage};
@@ -31,6 +32,12 @@ pub struct Session {
     pub reports: tokio::sync::Mutex<Reports>,
     /// Stores the files of its run, while they are not yet in the cluster.
     pub storing: tokio::sync::Mutex<Option<JoinHandle<Result<(), BundleError>>>>,
+    /// The digest of the files of its source that it was given. It has no others, whatever it reports.
+    pub files: Mutex<Option<Digest>>,
+    /// The digest of the text of its plan that was stored last, while one is stored at a time.
+    pub plan_text: tokio::sync::Mutex<Option<Digest>>,
+    /// Held while its plan or its answer is stored: two at the same time would leave parts that belong to neither.
+    pub content: tokio::sync::Mutex<()>,
     pub log: LogWriter,
     /// When the last request to the API was sent that confirmed the run as this pod's and unfinished.
     confirmed: Mutex<Option<Instant>>,
@@ -135,6 +142,9 @@ impl Sessions {
             workspace: run.spec.workspace.clone(),
             reports: tokio::sync::Mutex::default(),
             storing: tokio::sync::Mutex::default(),
+            files: Mutex::default(),
+            plan_text: tokio::sync::Mutex::default(),
+            content: tokio::sync::Mutex::default(),
             log: self.storage.logs().writer(&run.id, &run.spec.workspace),
             confirmed: Mutex::default(),
             caller,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use knoll_api::{
     Approval, Run, RunStatus, Source, Stack, Workspace,
     names::{finalizer, reason},
-    run::RunPhase,
+    run::{RunPhase, RunTool},
     source::SourceKind,
 };
 use knoll_core::{
@@ -279,7 +279,7 @@ fn why_not_frozen(error: FreezeError) -> Result<(&'static str, String), Error> {
         FreezeError::Variables(_) => reason::VARIABLES_FAILED,
         FreezeError::Settings(_) => reason::INVALID_SPEC,
         FreezeError::Changed(_) => reason::CHANGED_SINCE_PLANNED,
-        FreezeError::Store(_) => reason::POD_FAILED,
+        FreezeError::Missing(_) | FreezeError::Store(_) => reason::POD_FAILED,
     };
     let message = error.to_string();
     let mut letters = message.chars();
@@ -300,14 +300,20 @@ async fn template(
     match (&status.job, stage) {
         (Some(summary), _) => {
             let pinned = frozen::pinned(run, summary);
-            Ok(PodTemplate { pinned, ..jobs.get(run, summary).await?.pods })
+            Ok(PodTemplate { pinned, ..jobs.get(run, summary).await?.template(&run.name_any(), &summary.digest) })
         }
-        (None, Stage::Whole) => Ok(pod::template(&workspace.spec, &context.platform)),
+        (None, Stage::Whole) => {
+            // The image and the runner's job have the same tool, whatever becomes of the Workspace in between.
+            let (name, version) = (workspace.spec.tool, workspace.spec.version.clone());
+            status.tool = Some(RunTool { name, version });
+            Ok(pod::template(&workspace.spec, &context.platform))
+        }
         (None, Stage::Plan) => {
             let template = pod::template(&workspace.spec, &context.platform);
             let (job, summary) = jobs.freeze(run, workspace, template).await?;
+            let template = job.template(&run.name_any(), &summary.digest);
             status.job = Some(summary);
-            Ok(job.pods)
+            Ok(template)
         }
         (None, Stage::Apply) => Err(FreezeError::Changed("The status, which names no frozen job,".to_owned())),
     }

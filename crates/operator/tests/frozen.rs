@@ -96,10 +96,17 @@ async fn the_apply_pod_is_made_from_what_was_planned_with() {
     assert_eq!(runner.image.as_deref(), Some("tool:1"));
     assert_eq!(runner.env.as_ref().unwrap()[0].value.as_deref(), Some("/bin"));
     assert_eq!(spec.service_account_name.as_deref(), Some("default"));
+    // A kubelet reads it some time after this, when a user could have changed the ConfigMap once more.
+    let from = &runner.env_from.as_ref().unwrap()[0];
+    assert_eq!(from.config_map_ref, None);
+    let copy = world.api::<Secret>().get(&from.secret_ref.as_ref().unwrap().name).await.unwrap();
+    assert_eq!(copy.name_any(), format!("{}-0", knoll_api::names::job_secret("one", &job.digest)));
+    assert_eq!((copy.immutable, copy.owner_references()[0].uid.clone()), (Some(true), waiting.uid().unwrap()));
+    assert_eq!(copy.data.unwrap(), [("A".to_owned(), k8s_openapi::ByteString(b"1".to_vec()))].into());
     world.report("one", &ends(0)).await;
     world.phase("one", RunPhase::Succeeded).await;
 
-    // The content that pods take by name is not copied, so nothing starts once it is another.
+    // Whoever revokes what pods take by name stops the runs that wait with it.
     world.phase("two", RunPhase::Starting).await;
     world.report("two", &plans(digest('a'))).await;
     let waiting = world.phase("two", RunPhase::Review).await;
@@ -110,6 +117,31 @@ async fn the_apply_pod_is_made_from_what_was_planned_with() {
     let (why, message) = ready(&failed);
     assert_eq!(why, reason::CHANGED_SINCE_PLANNED);
     assert!(message.contains("`ConfigMap/settings`") && message.contains("plan again"), "{message}");
+    operator.stop().await;
+}
+
+/// What is not there cannot be frozen; somebody could create it later, with any content.
+#[tokio::test]
+async fn a_run_whose_pods_need_something_that_is_missing_is_not_reviewed() {
+    let world = World::start().await;
+    let operator = world.operator();
+    for (name, optional) in [("one", false), ("two", true)] {
+        let settings = json!({"image": "tool:1", "pod": {"env": [{"name": "A", "valueFrom":
+            {"secretKeyRef": {"name": "missing", "key": "a", "optional": optional}}}]}});
+        let workspace = Workspace::new(name, serde_json::from_value(settings).unwrap());
+        world.api::<Workspace>().create(&PostParams::default(), &workspace).await.unwrap();
+        world.run(name, RunSpec { approval: RunApproval::Manual, ..apply(name) }).await;
+    }
+    let (_, message) = ready(&world.phase("one", RunPhase::Failed).await);
+    assert!(message.contains("`Secret/missing/a`") && message.contains("create it"), "{message}");
+    // Where a pod starts without it, it never comes: the copy is empty.
+    world.phase("two", RunPhase::Starting).await;
+    let spec = world.api::<Pod>().get("two").await.unwrap().spec.unwrap();
+    let runner = spec.containers.iter().find(|container| container.name == "runner").unwrap();
+    let key = runner.env.as_ref().unwrap()[0].value_from.as_ref().unwrap().secret_key_ref.clone().unwrap();
+    assert!(key.name.starts_with("knoll-job-two-") && key.optional == Some(true), "{key:?}");
+    let copy = world.api::<Secret>().get(&key.name).await.unwrap();
+    assert_eq!(copy.data.unwrap_or_default(), Default::default());
     operator.stop().await;
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::Either;
 use knoll_api::names;
+use knoll_api::plan_mode::PlanMode;
 use knoll_api::run::{Operation, PlanSummary};
 use knoll_api::step::{StepName, StepState};
 use knoll_api::wire::{EndReason, Exit, Job, LARGEST_PLAN_JSON, PlanJudged, path, step_heading, stored};
@@ -29,6 +30,7 @@ use crate::setup::{self, Folders, STATE_FILE};
 use crate::state::StateUploader;
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
+use crate::tool::ToolSource;
 use crate::{answer, flags, hooks, memory, retry, sensitive, state_only, tool};
 
 /// The exit code of a cancelled run: 128 + SIGINT.
@@ -47,6 +49,7 @@ pub struct Steps {
     pub folders: Folders,
     /// Terraform or tofu with its environment and directory; each step adds its arguments.
     pub program: Program,
+    pub source: ToolSource,
     pub plugins: Option<Arc<Plugins>>,
     pub console: Console,
     /// The destination of plans and lock files.
@@ -214,7 +217,7 @@ impl Steps {
             Ok(_) => {}
             Err(failure) if tool::is_version_failure(&failure.message) => {
                 let requested = self.job.version.as_deref().unwrap_or_default();
-                let Err(mismatch) = tool::check(self.job.tool, requested, &self.program).await else {
+                let Err(mismatch) = tool::check(self.job.tool, self.source, requested, &self.program).await else {
                     return Err(failure);
                 };
                 // Terraform's own message names a generated file that the user does not know.
@@ -282,14 +285,10 @@ impl Steps {
         let mut out = OsString::from("-out=");
         out.push(self.folders.plan());
         args.push(out);
-        match self.job.operation {
-            Operation::Destroy => args.push("-destroy".into()),
-            Operation::Refresh => args.push("-refresh-only".into()),
-            Operation::Plan | Operation::Apply | Operation::Command => {}
-        }
         args.extend(self.job.targets.iter().map(|target| OsString::from(format!("-target={target}"))));
         args.extend(self.job.replace.iter().map(|replace| OsString::from(format!("-replace={replace}"))));
         args.extend(flags::of_plan(&self.job.args));
+        args.extend(self.mode().flags().map(OsString::from));
         let ended = self.attempts(StepName::Plan, &args, &[0, CHANGES]).await?;
         let bytes = self.read_plan()?;
         let digest = plan::digest(&bytes);
@@ -441,8 +440,7 @@ impl Steps {
         }
         let words: &[&str] = match self.job.operation {
             Operation::Destroy => &["destroy"],
-            Operation::Refresh => &["apply", "-refresh-only"],
-            Operation::Plan | Operation::Apply | Operation::Command => &["apply"],
+            Operation::Plan | Operation::Apply | Operation::Refresh | Operation::Command => &["apply"],
         };
         let mut program = self.terraform();
         let args = &mut program.args;
@@ -451,6 +449,10 @@ impl Steps {
         args.extend(self.job.targets.iter().map(|target| OsString::from(format!("-target={target}"))));
         args.extend(self.job.replace.iter().map(|replace| OsString::from(format!("-replace={replace}"))));
         args.extend(self.job.args.iter().map(OsString::from));
+        // `destroy` has no other mode, and refuses the flags.
+        if self.job.operation != Operation::Destroy {
+            args.extend(self.mode().flags().map(OsString::from));
+        }
         program.env.remove(OsStr::new("TF_INPUT"));
         program.input = input;
         let ended = self.process(StepName::Apply, &program).await?;
@@ -475,7 +477,7 @@ impl Steps {
             if let Some(requested) = &self.job.version
                 && (self.is_state_only() || !self.job.steps.contains(&StepName::Init))
             {
-                tool::check(self.job.tool, requested, &self.program)
+                tool::check(self.job.tool, self.source, requested, &self.program)
                     .await
                     .map_err(|error| Failure::new(EndReason::StepFailed, error))?;
             }
@@ -550,9 +552,18 @@ impl Steps {
             let ended = self.process(step, &program).await?;
             match self.judge(step, ended, good) {
                 Ok(ended) => return Ok(ended),
-                Err(failure) if attempt >= most || !may_pass(&failure) => return Err(failure),
+                Err(failure) if attempt >= most || !may_pass(&failure) => {
+                    if attempt > 1 {
+                        self.console
+                            .line(&format!("knoll: {step} failed, attempt {attempt} of {most}; giving up"))
+                            .await;
+                    }
+                    return Err(failure);
+                }
                 Err(failure) => {
-                    self.console.line(&format!("knoll: {step} failed, attempt {attempt} of {most}")).await;
+                    self.console
+                        .line(&format!("knoll: {step} failed, attempt {attempt} of {most}; trying again"))
+                        .await;
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = self.stop.requested() => {}
@@ -669,6 +680,12 @@ impl Steps {
     }
 
     /// The `-input` flag: terraform may prompt only if a client is attached.
+    /// What the plan is for. Its flags come last, because the user's arguments and variables of the environment such as
+    /// `TF_CLI_ARGS_plan` could say something else.
+    fn mode(&self) -> PlanMode {
+        PlanMode::of(self.job.operation, &self.job.args)
+    }
+
     fn input(&self) -> OsString {
         format!("-input={}", self.terminal.is_some()).into()
     }
@@ -687,6 +704,11 @@ impl Steps {
 
     /// Turns the result of a process into the result of a step.
     pub(crate) fn judge(&self, step: StepName, ended: Ended, good: &[i32]) -> Result<Ended, Failure> {
+        let mut ended = ended;
+        if self.job.command.as_deref() == Some("sh") {
+            // What somebody typed, and what it printed, is no reason of a failure, and everybody can read the status.
+            ended.message = format!("the shell ended with exit code {}", ended.code);
+        }
         if ended.timed_out {
             let limit = self.job.timeouts.get(&step).copied().unwrap_or_default();
             let message = format!("{step} was stopped after its timeout of {limit}s\n{}", ended.message);

@@ -1,4 +1,5 @@
-//! The frozen jobs of Runs: immutable Secrets, named after their content.
+//! The frozen jobs of Runs: immutable Secrets, named after their content. Beside each lie copies of what its pods take
+//! from Secrets and ConfigMaps by name, in immutable Secrets as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +10,17 @@ use knoll_api::names::{self, content};
 use knoll_api::pod::PodSettingsError;
 use knoll_api::run::{FrozenJobSummary, Run};
 use knoll_api::workspace::Workspace;
-use knoll_core::frozen::{self, FrozenJob, PodTemplate, Reference, ReferenceDigest, ReferenceKind};
+use knoll_core::frozen::{self, FrozenJob, PodTemplate, Reference, ReferenceDigest, ReferenceKind, Usage};
 use knoll_core::identity::ObjectId;
 use kube::Api;
+use kube::api::PostParams;
 use sha2::{Digest as _, Sha256};
 
 use crate::blob::BlobError;
 use crate::error::Error;
 use crate::owned::{self, Owned};
 use crate::variables::{Lookup, VariablesError};
-use crate::{ContentKind, Storage, message_of};
+use crate::{ContentKind, Storage, message_of, random};
 
 /// Why there is no frozen job.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +28,8 @@ pub enum FreezeError {
     /// Something that the Run refers to is not there.
     #[error(transparent)]
     Variables(VariablesError),
+    #[error("`{0}`, which the pods of the run use, does not exist; create it and start the run again")]
+    Missing(Reference),
     #[error("{0}; correct it in the Workspace and start the run again")]
     Settings(#[from] PodSettingsError),
     /// The frozen job, or something that it refers to, is not what it was.
@@ -77,17 +81,53 @@ impl FrozenJobs {
     ) -> Result<(FrozenJob, FrozenJobSummary), FreezeError> {
         let id = ObjectId::of(run).map_err(Error::from)?;
         let wanted = frozen::references(&pods.settings, &run.spec.hooks)?;
-        let references = self.digests(&id.namespace, wanted).await?;
+        let content = self.read(&id.namespace, &wanted).await?;
+        let is_missing = |it: &&Reference| !it.optional && content.of(it.kind, &it.name).is_none();
+        if let Some(missing) = wanted.iter().find(is_missing) {
+            return Err(FreezeError::Missing(missing.clone()));
+        }
+        let references = content.digests(wanted);
         let inputs = Lookup::new(&self.storage, &id.namespace).inputs(run, workspace).await?;
-        let job = FrozenJob { salt: salt()?, pods, inputs, references };
-        let content = serde_json::to_vec(&job).map_err(|error| Error::Blob(BlobError::Format(error)))?;
-        let digest = Digest::of(&content);
+        let job = FrozenJob { salt: random::digest()?.into(), pods, inputs, references, copied: true };
+        let bytes = serde_json::to_vec(&job).map_err(|error| Error::Blob(BlobError::Format(error)))?;
+        let digest = Digest::of(&bytes);
         let secret = names::job_secret(&id.name, digest.as_str());
         let owned = Owned { immutable: true, ..Owned::of_run(run, &id, content::JOB, secret) };
+        self.copy(&id, &owned, &job, &digest, &content).await?;
         let sealer = self.storage.sealer(ContentKind::Job, &id.namespace, &id.name);
-        owned.put::<Secret>(&self.storage, &id.namespace, &sealer, &content).await?;
+        owned.put::<Secret>(&self.storage, &id.namespace, &sealer, &bytes).await?;
         let summary = job.summary(&digest);
         Ok((job, summary))
+    }
+
+    /// Stores the copies that the pods of a job use, as they are: the kubelet reads them.
+    async fn copy(
+        &self,
+        id: &ObjectId,
+        owned: &Owned,
+        job: &FrozenJob,
+        digest: &Digest,
+        content: &Content,
+    ) -> Result<(), Error> {
+        let api: Api<Secret> = Api::namespaced(self.storage.client().clone(), &id.namespace);
+        let keys = job.objects();
+        for (object, name) in job.copies(&id.name, digest.as_str()).iter() {
+            let data = content.of(object.kind, &object.name).map(|data| data.seen(object.usage));
+            let wanted = keys.get(object).and_then(Option::as_ref);
+            let mut data: BTreeMap<String, ByteString> =
+                data.into_iter().flatten().map(|(key, value)| (key.clone(), ByteString(value.clone()))).collect();
+            data.retain(|key, _| wanted.is_none_or(|wanted| wanted.contains(key)));
+            let copy: Secret = owned.object(name, digest, Some(true), data);
+            match api.create(&PostParams::default(), &copy).await {
+                Ok(_) => {}
+                // The name has the digest of a job with a random salt.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                    return Err(BlobError::Occupied { kind: "Secret".to_owned(), name: name.to_owned() }.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// The frozen job of a Run, after a look at all that it refers to by name: that is still what it was.
@@ -98,8 +138,8 @@ impl FrozenJobs {
         let id = ObjectId::of(run).map_err(Error::from)?;
         let job = self.stored(&id, summary).await?;
         let wanted = job.references.iter().map(|known| known.reference.clone()).collect();
-        let now = self.digests(&id.namespace, wanted).await?;
-        match job.changed(&now) {
+        let now = self.read(&id.namespace, &wanted).await?;
+        match job.changed(&now.digests(wanted)) {
             Some(reference) => Err(FreezeError::Changed(format!("`{reference}`, which the pods of the run use,"))),
             None => Ok(job),
         }
@@ -125,46 +165,36 @@ impl FrozenJobs {
         serde_json::from_slice(&content).map_err(|_| changed())
     }
 
-    /// The digests of the content of these objects, each of which is read once.
-    async fn digests(
-        &self,
-        namespace: &str,
-        references: BTreeSet<Reference>,
-    ) -> Result<Vec<ReferenceDigest>, kube::Error> {
-        let mut read: BTreeMap<(ReferenceKind, String), Option<Data>> = BTreeMap::new();
-        let mut digests = Vec::new();
-        for reference in references {
-            let Reference { kind, name, key } = &reference;
-            let object = (*kind, name.clone());
-            if !read.contains_key(&object) {
-                let data = self.data(namespace, *kind, name).await?;
-                read.insert(object.clone(), data);
+    /// The content of these objects, each of which is read once.
+    async fn read(&self, namespace: &str, wanted: &BTreeSet<Reference>) -> Result<Content, kube::Error> {
+        let objects: BTreeSet<(ReferenceKind, &str)> = wanted.iter().map(|it| (it.kind, it.name.as_str())).collect();
+        let mut content = Content::default();
+        for (kind, name) in objects {
+            if let Some(data) = self.data(namespace, kind, name).await? {
+                content.0.insert((kind, name.to_owned()), data);
             }
-            let data = read.get(&object).and_then(Option::as_ref);
-            let digest = data.and_then(|data| match key {
-                Some(key) => data.get(key).map(Digest::of),
-                None => Some(digest_of(data)),
-            });
-            digests.push(ReferenceDigest { reference, digest });
         }
-        Ok(digests)
+        Ok(content)
     }
 
     async fn data(&self, namespace: &str, kind: ReferenceKind, name: &str) -> Result<Option<Data>, kube::Error> {
         let client = self.storage.client().clone();
         let bytes = |data: Option<BTreeMap<String, ByteString>>| {
-            data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0))
+            data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()
         };
         Ok(match kind {
             ReferenceKind::Secret => {
                 let found = Api::<Secret>::namespaced(client, namespace).get_opt(name).await?;
-                found.map(|secret| bytes(secret.data).collect())
+                found.map(|secret| Data { texts: bytes(secret.data), binary: BTreeMap::new() })
             }
             ReferenceKind::ConfigMap => {
                 let found = Api::<ConfigMap>::namespaced(client, namespace).get_opt(name).await?;
                 found.map(|map| {
                     let texts = map.data.unwrap_or_default().into_iter();
-                    texts.map(|(key, value)| (key, value.into_bytes())).chain(bytes(map.binary_data)).collect()
+                    Data {
+                        texts: texts.map(|(key, value)| (key, value.into_bytes())).collect(),
+                        binary: bytes(map.binary_data),
+                    }
                 })
             }
         })
@@ -172,20 +202,48 @@ impl FrozenJobs {
 }
 
 /// The content of a Secret or a ConfigMap by key.
-type Data = BTreeMap<String, Vec<u8>>;
+struct Data {
+    /// All keys of a Secret; of a ConfigMap those that have text.
+    texts: BTreeMap<String, Vec<u8>>,
+    /// The other keys of a ConfigMap.
+    binary: BTreeMap<String, Vec<u8>>,
+}
+
+impl Data {
+    /// The keys and values that are seen in this use, in the order of their keys.
+    fn seen(&self, usage: Usage) -> BTreeMap<&String, &Vec<u8>> {
+        let binary = (usage == Usage::Files).then_some(&self.binary).into_iter().flatten();
+        self.texts.iter().chain(binary).collect()
+    }
+}
+
+/// The content of several objects.
+#[derive(Default)]
+struct Content(BTreeMap<(ReferenceKind, String), Data>);
+
+impl Content {
+    fn of(&self, kind: ReferenceKind, name: &str) -> Option<&Data> {
+        self.0.get(&(kind, name.to_owned()))
+    }
+
+    fn digests(&self, references: BTreeSet<Reference>) -> Vec<ReferenceDigest> {
+        let digest = |it: &Reference| {
+            let data = self.of(it.kind, &it.name)?.seen(it.usage);
+            match &it.key {
+                Some(key) => data.get(key).map(Digest::of),
+                None => Some(digest_of(&data)),
+            }
+        };
+        references.into_iter().map(|it| ReferenceDigest { digest: digest(&it), reference: it }).collect()
+    }
+}
 
 /// Every key and value is preceded by its length, so that no two contents share their bytes.
-fn digest_of(data: &Data) -> Digest {
+fn digest_of(data: &BTreeMap<&String, &Vec<u8>>) -> Digest {
     let mut hash = Sha256::new();
     for part in data.iter().flat_map(|(key, value)| [key.as_bytes(), value.as_slice()]) {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
     Digest::from_hash(hash.finalize().into())
-}
-
-fn salt() -> Result<String, Error> {
-    let random = ring::rand::generate::<[u8; 32]>(&ring::rand::SystemRandom::new());
-    let random = random.map_err(|_| Error::Internal("the system has no random numbers".to_owned()))?;
-    Ok(Digest::from_hash(random.expose()).into())
 }

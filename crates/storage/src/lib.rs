@@ -26,6 +26,7 @@ mod messages;
 mod owned;
 mod plan_texts;
 mod plans;
+mod random;
 mod seal;
 mod sources;
 pub mod states;

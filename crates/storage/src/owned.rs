@@ -10,7 +10,7 @@ use knoll_api::Digest;
 use knoll_api::Run;
 use knoll_api::names::{annotation, label, secret_type};
 use knoll_core::identity::ObjectId;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Resource};
 
 use crate::Storage;
@@ -78,13 +78,36 @@ impl Owned {
                 }
                 head.meta_mut().resource_version.clone_from(&known.meta().resource_version);
                 api.replace(&self.name, &PostParams::default(), &head).await?;
+                self.delete_parts(&api, &known, &names).await?;
                 Ok(digest)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    fn object<K: Carrier>(
+    /// Deletes the content of this name.
+    pub(crate) async fn delete<K: Carrier>(&self, storage: &Storage, namespace: &str) -> Result<(), Error> {
+        let api: Api<K> = Api::namespaced(storage.client().clone(), namespace);
+        let Some(head) = api.get_opt(&self.name).await? else { return Ok(()) };
+        delete(&api, &self.name).await?;
+        self.delete_parts(&api, &head, &[]).await
+    }
+
+    /// Deletes the parts that an earlier head names, but for those that are `kept`. The content of a runner is replaced as
+    /// often as that runner likes, and all that it leaves would stay as long as its Run.
+    async fn delete_parts<K: Carrier>(&self, api: &Api<K>, head: &K, kept: &[String]) -> Result<(), Error> {
+        let names = head.bytes().and_then(|data| data.get(PARTS)).map(|names| String::from_utf8_lossy(&names.0));
+        let own = format!("{}-", self.name);
+        // A head may be somebody else's: nothing is deleted but what has the name of a part.
+        let parts = names.iter().flat_map(|names| names.lines()).filter(|name| name.starts_with(&own));
+        for part in parts.filter(|part| !kept.iter().any(|kept| kept == part)) {
+            delete(api, part).await?;
+        }
+        Ok(())
+    }
+
+    /// One object of the content.
+    pub(crate) fn object<K: Carrier>(
         &self,
         name: &str,
         digest: &Digest,
@@ -99,6 +122,13 @@ impl Owned {
             ..ObjectMeta::default()
         };
         K::carry(metadata, self.type_, immutable, data)
+    }
+}
+
+async fn delete<K: Carrier>(api: &Api<K>, name: &str) -> Result<(), Error> {
+    match api.delete(name, &DeleteParams::background()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        deleted => Ok(deleted.map(drop)?),
     }
 }
 

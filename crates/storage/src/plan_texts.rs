@@ -53,6 +53,16 @@ impl PlanTexts {
         owned.put::<ConfigMap>(&self.storage, &id.namespace, &sealer, text).await.map(drop)
     }
 
+    /// Deletes a text of a Run's plan that another one has replaced.
+    ///
+    /// # Errors
+    /// When the API does not delete it.
+    pub async fn delete(&self, run: &Run, digest: &Digest) -> Result<(), Error> {
+        let id = ObjectId::of(run)?;
+        let name = names::plan_text_config_map(&id.name, digest.as_str());
+        Owned::of_run(run, &id, content::PLAN_TEXT, name).delete::<ConfigMap>(&self.storage, &id.namespace).await
+    }
+
     /// The text that the status of a Run names.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! What one Run has to pass: the demands of the Policies, of its Workspace and of the Workspace's Stack together.
 
 use knoll_api::{
+    plan_mode::PlanMode,
     policy::ReviewFloor,
     run::{Operation, Run, RunApproval, RunSpec},
     stack::Stack,
@@ -17,6 +18,9 @@ use crate::{
 
 /// The command that runs any other.
 const SHELL: &str = "sh";
+
+/// Commands that are operations of a Run. The schema refuses them.
+const OPERATIONS: [&str; 3] = ["apply", "destroy", "refresh"];
 
 /// What a Run has to pass.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -141,6 +145,11 @@ fn before_start(spec: &RunSpec, workspace: &Workspace, policy: &Effective, floor
         }
         Operation::Command => {
             let words: Vec<&str> = words(spec).collect();
+            if let Some(operation) = words.first().filter(|word| OPERATIONS.contains(word)) {
+                return Some(format!(
+                    "The command `{operation}` applies a plan that nobody sees, so it needs an Approval; write `operation: {operation}` instead."
+                ));
+            }
             let of_list = privileged(workspace, policy).find(|(command, _)| {
                 let command: Vec<&str> = command.split_whitespace().collect();
                 !command.is_empty() && words.starts_with(&command)
@@ -171,13 +180,10 @@ fn operations(spec: &RunSpec) -> Vec<Operation> {
     if matches!(spec.operation, Operation::Plan | Operation::Command) {
         return Vec::new();
     }
-    let flags = [("destroy", Operation::Destroy), ("refresh-only", Operation::Refresh)];
-    let of_flags = flags.into_iter().filter(|(flag, _)| has_flag(&spec.args, flag)).map(|(_, operation)| operation);
-    std::iter::once(spec.operation).chain(of_flags).collect()
-}
-
-fn has_flag(args: &[String], flag: &str) -> bool {
-    args.iter().any(|arg| queue::flag_name(arg) == Some(flag))
+    let PlanMode { destroy, refresh_only } = PlanMode::of(spec.operation, &spec.args);
+    let modes = [(destroy, Operation::Destroy), (refresh_only, Operation::Refresh)];
+    let of_mode = modes.into_iter().filter(|(is_it, _)| *is_it).map(|(_, operation)| operation);
+    std::iter::once(spec.operation).chain(of_mode).collect()
 }
 
 /// The object by which an operation is privileged.

@@ -185,6 +185,12 @@ fn privileged_operations_and_commands_need_an_approval() {
     check_privileged(json!({"operation": "apply", "args": ["-refresh-only"]}), &["refresh"], (Manual, false));
     check_privileged(json!({"operation": "apply", "args": ["-target=destroy"]}), &["destroy"], (Auto, false));
 
+    // An operation is what it is called, and a saved plan is no command.
+    check_privileged(json!({"operation": "apply", "args": ["-destroy=false"]}), &["destroy"], (Auto, false));
+    check_privileged(json!({"operation": "destroy", "args": ["-destroy=false"]}), &["destroy"], (Manual, false));
+    check_privileged(command("apply x", &[]), &["state rm"], (Auto, true));
+    check_privileged(command("", &["destroy"]), &["state rm"], (Auto, true));
+
     let list = ["state rm", "sh"];
     check_privileged(command("state rm", &["a.b"]), &list, (Auto, true));
     check_privileged(command("state", &["rm", "a.b"]), &list, (Auto, true));
@@ -230,7 +236,8 @@ fn a_command_that_may_change_something_does_not_get_around_a_floor() {
             assert_eq!(found.before_start.is_some(), expect, "{command} {args:?}");
         }
         let free = demands(&run, &workspace(json!({})), None, None, &Effective::default());
-        assert_eq!(free.before_start, None);
+        // A saved plan is never applied without anybody's decision.
+        assert_eq!(free.before_start.is_some(), command.starts_with("apply"));
     }
     check("sh", &[], true);
     check("state rm", &["a.b"], true);

@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use knoll_api::{
     Purpose,
+    plan_mode::PlanMode,
     policy::{Change, Freeze, OpenWindow, WindowRules},
-    run::{Operation, Run},
+    run::Run,
     stack::Stack,
 };
 
@@ -40,7 +41,7 @@ pub fn change(run: &Run, stack: Option<&Stack>) -> Option<Change> {
         return None;
     }
     Some(match run.spec.operation {
-        Operation::Destroy => Change::Destroy,
+        operation if PlanMode::of(operation, &run.spec.args).destroy => Change::Destroy,
         _ if started_purpose(stack, run) == Some(Purpose::Correct) => Change::Drift,
         _ => Change::Apply,
     })

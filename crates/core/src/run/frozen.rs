@@ -2,8 +2,9 @@
 //!
 //! *Guarantees.* A run that is reviewed, or that plans and applies in two pods, has one frozen job. All of its pods, and
 //! all that the hub tells their runners, come from it. The Workspace, ConfigMaps and Secrets as they are later do not
-//! count. Content that pods take from Secrets and ConfigMaps by name is not copied: the frozen job has its digest, and
-//! nothing starts once it differs.
+//! count. Content that pods take from Secrets and ConfigMaps by name is copied ([`copies`]), and the pods have the copies.
+//! The frozen job has its digest too, and nothing starts once the original differs: whoever revokes a credential stops the
+//! runs that wait with it.
 //!
 //! The installation's own settings (Knoll's image, the hub's address and certificate, the plugin cache) are not frozen:
 //! only an administrator changes those, and an old runner could not talk to a new hub.
@@ -25,6 +26,9 @@ use knoll_api::{
 use serde::{Deserialize, Serialize};
 
 use super::pod;
+use copies::{Copies, CopyOf};
+
+pub mod copies;
 
 /// The settings that a Run's pods are built from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,6 +43,9 @@ pub struct PodTemplate {
     /// Images by container that are used in place of those that were written: the same ones, by digest.
     #[serde(skip)]
     pub pinned: BTreeMap<String, String>,
+    /// The copies that are used in place of Secrets and ConfigMaps that the settings and the hooks name.
+    #[serde(skip)]
+    pub copies: Copies,
 }
 
 /// The part of a runner's job that comes from the Workspace, from ConfigMaps and from Secrets.
@@ -76,6 +83,30 @@ pub struct Reference {
     pub name: String,
     /// The one key that is used; all of them when absent.
     pub key: Option<String>,
+    /// Whether a pod starts without it.
+    #[serde(default)]
+    pub optional: bool,
+    #[serde(default)]
+    pub usage: Usage,
+}
+
+/// The use that pods make of an object, which decides about the keys that they see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Usage {
+    /// Environment variables: those keys of a ConfigMap that have text.
+    Values,
+    /// Files, and every use of a Secret: all keys.
+    #[default]
+    Files,
+}
+
+impl Usage {
+    fn of(self, kind: ReferenceKind) -> Self {
+        match kind {
+            ReferenceKind::ConfigMap => self,
+            ReferenceKind::Secret => Self::Files,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -85,16 +116,21 @@ pub enum ReferenceKind {
 }
 
 impl Reference {
-    fn new(kind: ReferenceKind, name: &str, key: Option<&str>) -> Option<Self> {
+    fn new(kind: ReferenceKind, name: &str, optional: Option<bool>, usage: Usage) -> Option<Self> {
+        let (optional, usage) = (optional.unwrap_or_default(), usage.of(kind));
         // The API refuses a pod with an empty name.
-        (!name.is_empty()).then(|| Self { kind, name: name.to_owned(), key: key.map(str::to_owned) })
+        (!name.is_empty()).then(|| Self { kind, name: name.to_owned(), key: None, optional, usage })
+    }
+
+    fn with_key(self, key: &str) -> Self {
+        Self { key: Some(key.to_owned()), ..self }
     }
 }
 
 /// `KIND/NAME`, or `KIND/NAME/KEY`.
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, name, key } = self;
+        let Self { kind, name, key, optional: _, usage: _ } = self;
         match key {
             Some(key) => write!(f, "{kind:?}/{name}/{key}"),
             None => write!(f, "{kind:?}/{name}"),
@@ -119,9 +155,31 @@ pub struct FrozenJob {
     pub pods: PodTemplate,
     pub inputs: JobInputs,
     pub references: Vec<ReferenceDigest>,
+    /// Whether the content of the references was copied. A job that was frozen before there were copies has none.
+    #[serde(default)]
+    pub copied: bool,
 }
 
 impl FrozenJob {
+    /// What the pods of this Run are built from, where the job has this digest.
+    #[must_use]
+    pub fn template(&self, run: &str, digest: &str) -> PodTemplate {
+        PodTemplate { copies: self.copies(run, digest), ..self.pods.clone() }
+    }
+
+    /// The copies of what the job refers to.
+    #[must_use]
+    pub fn copies(&self, run: &str, digest: &str) -> Copies {
+        let objects = self.copied.then(|| self.objects().into_keys()).into_iter().flatten();
+        Copies::of(run, digest, objects)
+    }
+
+    /// The objects that the job refers to, with the keys that it uses of them; all when absent.
+    #[must_use]
+    pub fn objects(&self) -> BTreeMap<CopyOf, Option<BTreeSet<String>>> {
+        copies::copied(self.references.iter().map(|known| &known.reference))
+    }
+
     /// The part that everybody may see.
     #[must_use]
     pub fn summary(&self, digest: &Digest) -> FrozenJobSummary {
@@ -132,7 +190,14 @@ impl FrozenJob {
             plan_service_account: self.pods.settings.plan_account().map(str::to_owned),
             apply_service_account: self.pods.settings.apply_account().map(str::to_owned),
             hooks: self.inputs.hooks.iter().map(|hook| format!("{}/{}", hook.step, hook.name)).collect(),
-            references: self.references.iter().map(|known| known.reference.to_string()).collect(),
+            // The same one may be used in several ways.
+            references: self
+                .references
+                .iter()
+                .map(|known| known.reference.to_string())
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
         }
     }
 
@@ -163,33 +228,39 @@ pub fn references(settings: &PodSettings, hooks: &[Hook]) -> Result<BTreeSet<Ref
     use ReferenceKind::{ConfigMap, Secret};
     let env = settings.env.iter().chain(hooks.iter().flat_map(|hook| &hook.env)).flat_map(of_env);
     let env_from = settings.env_from.iter().flat_map(|from| {
-        let secret = from.secret_ref.as_ref().and_then(|secret| Reference::new(Secret, &secret.name, None));
-        secret
-            .into_iter()
-            .chain(from.config_map_ref.as_ref().and_then(|map| Reference::new(ConfigMap, &map.name, None)))
+        let secret = from.secret_ref.as_ref();
+        let secret = secret.and_then(|it| Reference::new(Secret, &it.name, it.optional, Usage::Values));
+        let map = from.config_map_ref.as_ref();
+        let map = map.and_then(|it| Reference::new(ConfigMap, &it.name, it.optional, Usage::Values));
+        secret.into_iter().chain(map)
     });
     let volumes = settings.volumes()?;
     Ok(env.chain(env_from).chain(volumes.iter().flat_map(of_volume)).collect())
 }
 
 fn of_env(variable: &EnvVar) -> impl Iterator<Item = Reference> {
+    use ReferenceKind::{ConfigMap, Secret};
     let from = variable.value_from.as_ref();
-    let secret = from.and_then(|from| from.secret_key_ref.as_ref());
-    let secret = secret.and_then(|key| Reference::new(ReferenceKind::Secret, &key.name, Some(&key.key)));
-    let map = from.and_then(|from| from.config_map_key_ref.as_ref());
-    let map = map.and_then(|key| Reference::new(ReferenceKind::ConfigMap, &key.name, Some(&key.key)));
+    let secret = from
+        .and_then(|from| from.secret_key_ref.as_ref())
+        .and_then(|it| Some(Reference::new(Secret, &it.name, it.optional, Usage::Values)?.with_key(&it.key)));
+    let map = from
+        .and_then(|from| from.config_map_key_ref.as_ref())
+        .and_then(|it| Some(Reference::new(ConfigMap, &it.name, it.optional, Usage::Values)?.with_key(&it.key)));
     secret.into_iter().chain(map)
 }
 
 fn of_volume(volume: &Volume) -> Vec<Reference> {
-    use ReferenceKind::{ConfigMap, Secret};
+    let secret = |name: &str, optional| Reference::new(ReferenceKind::Secret, name, optional, Usage::Files);
+    let map = |name: &str, optional| Reference::new(ReferenceKind::ConfigMap, name, optional, Usage::Files);
     let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
-    let secrets = volume.secret.iter().filter_map(|secret| secret.secret_name.as_deref());
-    let secrets = secrets.chain(projected.clone().filter_map(|source| Some(source.secret.as_ref()?.name.as_str())));
-    let maps = volume.config_map.iter().map(|map| map.name.as_str());
-    let maps = maps.chain(projected.filter_map(|source| Some(source.config_map.as_ref()?.name.as_str())));
-    let secrets = secrets.filter_map(|name| Reference::new(Secret, name, None));
-    secrets.chain(maps.filter_map(|name| Reference::new(ConfigMap, name, None))).collect()
+    let projected = projected.flat_map(|source| {
+        let secret = source.secret.as_ref().and_then(|it| secret(&it.name, it.optional));
+        secret.into_iter().chain(source.config_map.as_ref().and_then(|it| map(&it.name, it.optional)))
+    });
+    let secrets = volume.secret.iter().filter_map(|it| secret(it.secret_name.as_deref()?, it.optional));
+    let maps = volume.config_map.iter().filter_map(|it| map(&it.name, it.optional));
+    secrets.chain(maps).chain(projected).collect()
 }
 
 /// The digests of the images that the containers of a pod run in, as far as its node has reported them. Knoll's own

@@ -47,6 +47,8 @@ pub struct Platform {
     pub hub_ca: String,
     /// Where providers are kept between runs.
     pub plugin_cache: Option<PluginCache>,
+    /// Whether nodes pull images. Those of the embedded cluster run the programs of their PATH.
+    pub pulls_images: bool,
 }
 
 /// How the runner comes from Knoll's image into a pod that has another one.
@@ -142,7 +144,7 @@ pub fn build(run: &Run, template: &PodTemplate, stage: Stage, platform: &Platfor
     }
     let settings = template.settings.clone();
     let service_account_name = steps::account(&settings, &run.spec, stage).map(str::to_owned);
-    let volumes = volumes(&settings, platform)?;
+    let volumes = volumes(template, platform)?;
     let affinity = settings.affinity()?;
     let security_context = settings.security_context()?;
     let containers = containers(run, template, platform)?;
@@ -210,7 +212,7 @@ fn metadata(run: &Run, stage: Stage, settings: &PodSettings) -> ObjectMeta {
     }
 }
 
-fn volumes(settings: &PodSettings, platform: &Platform) -> Result<Vec<Volume>, PodSettingsError> {
+fn volumes(template: &PodTemplate, platform: &Platform) -> Result<Vec<Volume>, PodSettingsError> {
     let token = ServiceAccountTokenProjection {
         audience: Some(wire::HUB_AUDIENCE.to_owned()),
         expiration_seconds: Some(TOKEN_SECONDS),
@@ -235,7 +237,8 @@ fn volumes(settings: &PodSettings, platform: &Platform) -> Result<Vec<Volume>, P
         ..Volume::default()
     });
     let cache = platform.plugin_cache.as_ref().and_then(|cache| cache.volume.clone());
-    Ok(own.into_iter().chain(image).chain(cache).chain(settings.volumes()?).collect())
+    let users = template.settings.volumes()?.into_iter().map(|volume| template.copies.in_volume(volume));
+    Ok(own.into_iter().chain(image).chain(cache).chain(users).collect())
 }
 
 /// The container that puts `knoll` where every other container of the pod waits for it, if it takes one.
@@ -253,7 +256,7 @@ fn install(settings: &PodSettings, platform: &Platform) -> Result<Option<Contain
 
 /// What brings the runner, the runner, and one container for each hook that has an image of its own.
 fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<Vec<Container>, PodSettingsError> {
-    let PodTemplate { image, image_is_named: _, settings, pinned } = template;
+    let PodTemplate { image, image_is_named: _, settings, pinned, copies } = template;
     let image_of = |container: &str, written: &str| pinned.get(container).map_or(written, String::as_str).to_owned();
     let mut mounts = vec![
         mount(names::pod::VOLUME, names::pod::VOLUME_PATH),
@@ -268,8 +271,10 @@ fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<
     }
     mounts.extend(settings.volume_mounts.iter().cloned());
     // Ours come last: of two variables with one name, the last one counts.
-    let env: Vec<EnvVar> = settings.env.iter().cloned().chain(environment(platform)).collect();
-    let env_from = (!settings.env_from.is_empty()).then(|| settings.env_from.clone());
+    let from_copies = |env: &[EnvVar]| env.iter().map(|variable| copies.in_env(variable.clone())).collect::<Vec<_>>();
+    let env: Vec<EnvVar> = from_copies(&settings.env).into_iter().chain(environment(template, platform)).collect();
+    let env_from = (!settings.env_from.is_empty())
+        .then(|| settings.env_from.iter().map(|from| copies.in_env_from(from.clone())).collect::<Vec<_>>());
     let security_context = settings.container_security_context()?;
 
     let runner = Container {
@@ -292,7 +297,7 @@ fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<
             command: Some(command(platform.runner, &name, &["runner", "hook", &hook.name])),
             image: hook.image.as_deref().map(|image| image_of(&name, image)),
             name,
-            env: Some(env.iter().cloned().chain(hook.env.iter().cloned()).collect()),
+            env: Some(env.iter().cloned().chain(from_copies(&hook.env)).collect()),
             env_from: env_from.clone(),
             volume_mounts: Some(mounts.clone()),
             security_context: security_context.clone(),
@@ -326,7 +331,7 @@ fn command(runner: Runner, container: &str, args: &[&str]) -> Vec<String> {
 pub fn template(workspace: &WorkspaceSpec, platform: &Platform) -> PodTemplate {
     let settings = workspace.pod.clone().unwrap_or_default();
     let image_is_named = workspace.image.is_some();
-    PodTemplate { image: image(workspace, platform), image_is_named, settings, pinned: BTreeMap::new() }
+    PodTemplate { image: image(workspace, platform), image_is_named, settings, ..PodTemplate::default() }
 }
 
 /// The image of the runner's container: what the Workspace names, or the tool's own in its version.
@@ -343,7 +348,9 @@ pub fn image(workspace: &WorkspaceSpec, platform: &Platform) -> String {
 }
 
 /// What the runner has to know before it can ask the hub for the rest.
-fn environment(platform: &Platform) -> impl Iterator<Item = EnvVar> {
+fn environment(template: &PodTemplate, platform: &Platform) -> impl Iterator<Item = EnvVar> {
+    let named = template.image_is_named.then(|| template.image.clone()).unwrap_or_default();
+    let unused_image = (!platform.pulls_images).then_some((wire::env::UNUSED_IMAGE, named));
     let cache = platform.plugin_cache.as_ref().map(|cache| (wire::env::PLUGIN_CACHE, cache.path.clone()));
     [
         (wire::env::HUB_URL, platform.hub_url.clone()),
@@ -353,6 +360,7 @@ fn environment(platform: &Platform) -> impl Iterator<Item = EnvVar> {
     ]
     .into_iter()
     .chain(cache)
+    .chain(unused_image)
     .map(|(name, value)| EnvVar { name: name.to_owned(), value: Some(value), value_from: None })
 }
 

@@ -207,6 +207,10 @@ fn hindered(container: &ContainerStatus) -> Option<Cause> {
 /// Why a container beside the runner's will not come: it cannot be started, or has ended already.
 #[must_use]
 pub fn will_not_come(pod: &Pod, container: &str) -> Option<Cause> {
+    let mut wanted = pod.spec.iter().flat_map(|spec| &spec.containers);
+    if !wanted.any(|wanted| wanted.name == container) {
+        return Some(Cause::new(reason::POD_FAILED, format!("The pod has no container `{container}`.")));
+    }
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
     let status = containers.iter().find(|status| status.name == container)?;
     if let Some(terminated) = status.state.as_ref().and_then(|state| state.terminated.as_ref()) {

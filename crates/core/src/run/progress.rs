@@ -37,7 +37,8 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
         return next;
     }
     next.reported_at.get_or_insert(MicroTime(now));
-    for step in &progress.steps {
+    // The review is no step of a pod: its sentence says who has decided.
+    for step in progress.steps.iter().filter(|step| step.name != StepName::Review) {
         let known = status::step(&next, step.name);
         if known.is_none_or(|known| age(step) >= age(known)) {
             status::set_step(&mut next, step.clone());

@@ -8,7 +8,10 @@ pub mod arrival;
 
 use std::collections::BTreeSet;
 
-use knoll_api::run::{Operation, RunSpec};
+use knoll_api::{
+    plan_mode::flag,
+    run::{Operation, RunSpec},
+};
 
 pub use arrival::Arrival;
 
@@ -112,14 +115,8 @@ pub fn lane(spec: &RunSpec) -> Lane {
 
 /// Whether this is an `init` that changes nothing but the working directory. It migrates no state.
 fn is_plain_init(command: &str, args: &[String]) -> bool {
-    let harmless = |arg: &String| flag_name(arg).is_some_and(|flag| INIT_FLAGS.contains(&flag));
+    let harmless = |arg: &String| flag(arg).is_some_and(|(name, _)| INIT_FLAGS.contains(&name));
     command == "init" && args.iter().all(harmless)
-}
-
-/// The name of a flag: `-destroy`, `--destroy` and `-destroy=true` are the flag `destroy`.
-pub(crate) fn flag_name(arg: &str) -> Option<&str> {
-    let name = arg.trim_start().strip_prefix('-')?;
-    name.strip_prefix('-').unwrap_or(name).split('=').next()
 }
 
 /// The words of a command up to its first flag: `state list -id=x` is `["state", "list"]`.

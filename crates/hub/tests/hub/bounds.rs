@@ -50,7 +50,7 @@ async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
     let (world, runner) = with_runner().await;
     let rows = [
         ("PUT /v1/state", "Content-Length: 943718400\r\n", "413"),
-        ("PUT /v1/plan", "Content-Length: 943718400\r\n", "413"),
+        ("PUT /v1/answer", "Content-Length: 943718400\r\n", "413"),
         ("PUT /v1/progress", "Content-Length: 4194304\r\n", "413"),
         ("POST /v1/log?offset=0", "Content-Length: 4194304\r\n", "413"),
         ("PUT /v1/lock", "Content-Length: 1048576\r\n", "413"),

@@ -21,11 +21,11 @@ use knoll_api::run::{Operation, PlanSummary, Run, RunApproval, RunPhase, RunSpec
 use knoll_api::source::{ConfigMapSource, Source};
 use knoll_api::step::{StepName, StepState, StepStatus};
 use knoll_api::variables::{KeyRef, KeysRef, ValueFrom, Variable, VariablesFrom};
-use knoll_api::wire::{EndReason, Exit, Job, Progress, ProgressReply, path};
-use knoll_api::workspace::{Workspace, WorkspaceSpec};
+use knoll_api::wire::{Answer, EndReason, Exit, Job, Progress, ProgressReply, path};
+use knoll_api::workspace::{Tool, Workspace, WorkspaceSpec};
 use knoll_core::frozen::PodTemplate;
 use knoll_storage::{Input, LogRange, PlanTextError, Storage, states};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::runtime::wait::await_condition;
 use reqwest::Method;
@@ -50,6 +50,18 @@ async fn with_runner() -> (World, world::Runner) {
     world.workspace("w", WorkspaceSpec::default()).await;
     let runner = world.runner("r", apply()).await;
     (world, runner)
+}
+
+/// As [`with_runner`], with a Run that is reviewed: its pod plans for another one.
+async fn with_planner() -> (World, world::Runner) {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec::default()).await;
+    let runner = world.runner("r", reviewed()).await;
+    (world, runner)
+}
+
+fn reviewed() -> RunSpec {
+    RunSpec { approval: RunApproval::Manual, ..apply() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,7 +351,7 @@ async fn a_lock_file_is_handed_to_the_next_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_comes_back_as_it_was_and_goes_with_its_run() {
-    let (world, runner) = with_runner().await;
+    let (world, runner) = with_planner().await;
     let plan = noise(1_500_000).into_bytes();
     assert_eq!(runner.get(path::PLAN).await.0, 204);
     for _ in 0..2 {
@@ -352,10 +364,83 @@ async fn a_plan_comes_back_as_it_was_and_goes_with_its_run() {
     }
 }
 
+/// A runner could store plans, texts and answers until the store of the cluster was full: what was replaced stayed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_runner_replaces_goes() {
+    let (world, runner) = with_planner().await;
+    let maps = async || {
+        let maps = world.api::<ConfigMap>().list(&ListParams::default().labels("knoll.dev/content=plan-text")).await;
+        maps.unwrap().items.len()
+    };
+    let plan = noise(1_200_000);
+    for number in 0..3 {
+        assert_eq!(runner.put(path::PLAN, format!("{number}{plan}")).await.0, 204);
+        assert_eq!(runner.put(path::PLAN_TEXT, format!("{number}{plan}")).await.0, 204);
+    }
+    let stored = world.secrets("knoll.dev/content=plan").await.len();
+    assert!((2..=4).contains(&stored), "one plan and its parts: {stored}");
+    let stored = maps().await;
+    assert!((2..=4).contains(&stored), "one text and its parts: {stored}");
+    let last = format!("2{plan}").into_bytes();
+    assert!(runner.get(path::PLAN).await.1 == last, "the last plan is whole");
+    for number in 0..3 {
+        let stdout = ByteString(format!("{number}{plan}").into());
+        let answer = serde_json::to_string(&Answer { stdout, stderr: ByteString::default() }).unwrap();
+        assert_eq!(runner.put(path::ANSWER, answer).await.0, 204);
+    }
+    let stored = world.secrets("knoll.dev/content=answer").await.len();
+    assert!((2..=5).contains(&stored), "one answer and its parts: {stored}");
+
+    // A pod that plans for nobody stores no plan.
+    let alone = world.runner("alone", apply()).await;
+    for path in [path::PLAN, path::PLAN_TEXT] {
+        let (code, why) = alone.refused(Method::PUT, path, "x").await;
+        assert_eq!(code, 403);
+        assert!(why.contains("only a pod that plans for another one"), "{why}");
+    }
+}
+
+/// The pod had the image of one tool, and its job named another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_has_the_tool_that_its_pod_was_made_for() {
+    let (world, runner) = with_runner().await;
+    world.set_status("r", json!({"status": {"tool": {"name": "terraform", "version": "1.11.4"}}})).await;
+    let other = json!({"spec": {"tool": "tofu", "version": "1.10.0"}});
+    world.api::<Workspace>().patch("w", &PatchParams::default(), &Patch::Merge(&other)).await.unwrap();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let job: Job = serde_json::from_slice(&runner.get(path::JOB).await.1).unwrap();
+        if (job.tool, job.version.as_deref()) == (Tool::Terraform, Some("1.11.4")) {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{:?} {:?}", job.tool, job.version);
+    }
+}
+
+/// A pod reported the digest of a bundle of its author's, and later runs of the Workspace had those files.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_has_the_files_of_its_source_whatever_its_pod_reports() {
+    let (world, runner) = with_runner().await;
+    let evil = knoll_bundle::pack_texts(&[("main.tf".to_owned(), "# evil".to_owned())].into()).unwrap();
+    world.storage().bundles().store("default", &evil).await.unwrap();
+    let report = async |runner: &world::Runner, sequence, digest: &Digest| {
+        let progress = Progress { sequence, bundle: Some(digest.clone()), ..Progress::default() };
+        assert_eq!(runner.put(path::PROGRESS, serde_json::to_string(&progress).unwrap()).await.0, 200);
+        world.run("r").await.status.unwrap().bundle
+    };
+    // Before the files were fetched, after that, and at a replica that knows nothing of it.
+    assert_eq!(report(&runner, 1, &evil.digest).await, None);
+    let (_, bundle) = runner.get(path::BUNDLE).await;
+    assert_eq!(report(&runner, 2, &evil.digest).await, None);
+    assert_eq!(report(&runner.at(&world.another_hub().await), 3, &evil.digest).await, None);
+    let own = knoll_bundle::digest_of(&bundle).unwrap();
+    assert_eq!(report(&runner, 4, &own).await.as_deref(), Some(own.as_str()));
+}
+
 /// The text that an approver reads is the one whose digest is in the status, or none.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_text_of_a_plan_that_somebody_changed_is_not_read() {
-    let (world, runner) = with_runner().await;
+    let (world, runner) = with_planner().await;
     let text = format!("Plan: 1 to add. {}", noise(700_000));
     assert_eq!(runner.put(path::PLAN_TEXT, text.clone()).await.0, 204);
     let read = async |digest: Option<String>| {
@@ -372,8 +457,9 @@ async fn the_text_of_a_plan_that_somebody_changed_is_not_read() {
     // Whoever may write ConfigMaps puts another text in its place, complete and with its own digest.
     let maps = world.api::<ConfigMap>();
     let name = names::plan_text_config_map("r", Digest::of(&text).as_str());
-    assert_eq!(runner.put(path::PLAN_TEXT, "No changes.").await.0, 204);
-    let other = maps.get(&names::plan_text_config_map("r", Digest::of("No changes.").as_str())).await.unwrap();
+    let other = world.runner("other", reviewed()).await;
+    assert_eq!(other.put(path::PLAN_TEXT, "No changes.").await.0, 204);
+    let other = maps.get(&names::plan_text_config_map("other", Digest::of("No changes.").as_str())).await.unwrap();
     maps.delete(&name, &DeleteParams::default()).await.unwrap();
     let metadata = ObjectMeta {
         name: Some(name),

@@ -95,7 +95,16 @@ async fn launch_run(context: &Context, seen: &SeenStack, launch: Launch) -> Resu
 async fn apply_workspace(context: &Context, stack: &Subject<Stack>) -> Result<StackOutcome, Error> {
     let params = PatchParams { force: true, ..PatchParams::apply(field_manager::OPERATOR) };
     let api = context.api::<Workspace>(stack.namespace());
-    match api.patch(stack.name(), &params, &Patch::Apply(&stack::workspace(stack))).await {
+    let mut desired = stack::workspace(stack);
+    let found = context.caches.workspaces.named(stack.namespace(), stack.name());
+    if found.is_some_and(|found| {
+        found.metadata.deletion_timestamp.is_some()
+            && !found.finalizers().iter().any(|held| held == finalizer::WORKSPACE)
+    }) {
+        // The API adds no finalizer to an object that is being deleted, and something else still keeps this one.
+        desired.metadata.finalizers = None;
+    }
+    match api.patch(stack.name(), &params, &Patch::Apply(&desired)).await {
         Err(error) if is_namespace_terminating(&error) => Ok(StackOutcome::NamespaceTerminating),
         applied => applied.map(|_| StackOutcome::Done).map_err(Error::api("cannot write the Workspace of a Stack")),
     }
@@ -188,8 +197,8 @@ async fn clean_up(context: &Context, stack: &Subject<Stack>) -> Result<(), Error
         deleted.map_err(Error::api("cannot delete the state of a Stack"))?;
     }
     let runs = context.api::<Run>(namespace);
-    for record in stack.status.iter().flat_map(|status| &status.started_runs) {
-        delete(&runs, &OwnedObject { name: record.name.clone(), uid: Some(record.uid.clone()) }).await?;
+    for run in stack.status.iter().flat_map(stack::deleted_with) {
+        delete(&runs, &run).await?;
     }
     delete_owned::<Workspace>(context, stack).await
 }

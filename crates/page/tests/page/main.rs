@@ -184,3 +184,41 @@ async fn a_log_is_escaped_and_arrives_live() {
     let (_, text) = viewer.read("/runs/default/r/log").await;
     assert!(text.starts_with('\u{1b}'), "the download is as it was printed");
 }
+
+/// What each role reaches through the API of the page is what its own requests reach (docs/roles.md).
+#[tokio::test(flavor = "multi_thread")]
+async fn each_role_reaches_through_the_page_what_it_reaches_without_it() {
+    let world = World::start().await;
+    let run = world.run_in_review("r", TEXT).await;
+    let digest = run.status.unwrap().review_digest.unwrap();
+    let http = world.browser().http;
+    let reads =
+        ["/api/runs/default/r", "/api/runs/default/r/plan", "/api/runs/default/r/log", "/api/graph?namespace=default"];
+    // The roles, and whether they read, cancel and decide.
+    for (role, may_read, may_cancel, may_decide) in [
+        (None, false, false, false),
+        (Some("knoll-approver"), true, false, true),
+        (Some("knoll-viewer"), true, false, false),
+        (Some("knoll-admin"), true, false, false),
+        (Some("knoll-user"), true, true, false),
+        (Some("knoll-editor"), true, true, false),
+    ] {
+        let name = role.unwrap_or("nobody");
+        let token = world.token(name, role.as_slice()).await;
+        let url = |path: &str| format!("http://{}{path}", world.page.addr);
+        for path in reads {
+            let code = http.get(url(path)).bearer_auth(&token).send().await.unwrap().status();
+            assert_eq!(code == StatusCode::OK, may_read, "{name} {path}: {code}");
+            let code = http.get(url(path)).send().await.unwrap().status();
+            assert_eq!(code, StatusCode::UNAUTHORIZED, "{path}");
+        }
+        let decision = json!({"decision": "Approve", "digest": digest});
+        let sent = http.post(url("/api/runs/default/r/decision")).bearer_auth(&token).json(&decision).send().await;
+        let code = sent.unwrap().status();
+        assert_eq!(code.is_success(), may_decide, "{name} decides: {code}");
+        let sent = http.post(url("/api/runs/default/r/cancel")).bearer_auth(&token).send().await;
+        let code = sent.unwrap().status();
+        assert_eq!(code.is_success(), may_cancel, "{name} cancels: {code}");
+    }
+    assert_eq!(world.api::<Approval>().list(&ListParams::default()).await.unwrap().items.len(), 1);
+}

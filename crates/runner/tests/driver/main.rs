@@ -278,6 +278,7 @@ async fn an_init_that_can_pass_is_tried_again_and_another_is_not() {
         assert!(message.starts_with(says), "{message}");
         assert!(!message.contains('\u{1b}') && !message.contains('│'), "{message}");
         assert_eq!(hub.last_report().steps.len(), 2, "nothing runs after a failure");
+        assert_eq!(hub.log().contains("knoll: init failed, attempt 2 of 2; giving up"), attempts == 2, "{}", hub.log());
     }
 }
 
@@ -456,6 +457,38 @@ async fn state_goes_through_apply_command_and_destroy() {
         Hub::start(job(Operation::Refresh, &WHOLE), &files, Some(destroy.last_state().to_string()), None).await;
     assert_eq!(refresh.run().await.code, 0, "{}", refresh.log());
     assert_eq!(refresh.step(StepName::Apply).state, StepState::Skipped);
+}
+
+/// A refresh with `-refresh-only=false` was an apply that nobody had reviewed, and so were variables of the environment.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_argument_and_no_variable_makes_another_operation_of_a_run() {
+    let files = [("main.tf", THREE)];
+    let apply = Hub::start(job(Operation::Apply, &WHOLE), &files, None, None).await;
+    assert_eq!(apply.run().await.code, 0);
+    let state = apply.last_state().to_string();
+    let env = |value: &str| JobVariable {
+        key: "TF_CLI_ARGS_plan".into(),
+        value: value.into(),
+        env: true,
+        sensitive: false,
+        expression: false,
+    };
+    // The operation, its arguments, a variable of the environment, and what the plan destroys.
+    for (operation, args, variable, expect) in [
+        (Operation::Refresh, &["-refresh-only=false", "-destroy"][..], "", 0),
+        (Operation::Refresh, &[], "-destroy", 0),
+        (Operation::Apply, &[], "-destroy", 0),
+        (Operation::Destroy, &["-destroy=false"], "", 3),
+        (Operation::Apply, &["-destroy"], "-destroy=false", 3),
+    ] {
+        let variables = if variable.is_empty() { Vec::new() } else { vec![env(variable)] };
+        let args = args.iter().map(|&arg| arg.to_owned()).collect();
+        let asked = Job { args, variables, ..job(operation, &WHOLE) };
+        let hub = Hub::start(asked, &files, Some(state.clone()), None).await;
+        assert_eq!(hub.run().await.code, 0, "{operation:?} {}", hub.log());
+        let destroyed = hub.last_report().plan.map_or(0, |plan| plan.destroy);
+        assert_eq!(destroyed, expect, "{operation:?} {variable}: {}", hub.log());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

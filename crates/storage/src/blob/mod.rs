@@ -14,7 +14,7 @@ use crate::seal::{SealError, Sealer};
 
 mod objects;
 
-pub(crate) use objects::{Carrier, delete_unchanged, mark_used, read_parts, write_parts};
+pub(crate) use objects::{Carrier, delete_unchanged, read_parts, used_at, write_parts};
 
 /// The size of a part. An object holds 1 MiB, and travels as base64 in one request.
 pub(crate) const PART: usize = 512 * 1024;

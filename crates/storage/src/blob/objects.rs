@@ -98,7 +98,7 @@ async fn create_part<K: Carrier>(api: &Api<K>, part: &K) -> Result<(), Error> {
             Err(error) => return Err(error.into()),
         }
         let name = part.name_any();
-        match api.patch(&name, &PatchParams::default(), &Patch::Merge(&used_now())).await {
+        match api.patch(&name, &PatchParams::default(), &Patch::Merge(&used_at(Timestamp::now()))).await {
             Ok(existing) if existing.bytes() == part.bytes() => return Ok(()),
             Ok(_) => return Err(BlobError::Occupied { kind: K::kind(&()).into_owned(), name }.into()),
             // It was swept between the two requests, so it is created after all.
@@ -108,21 +108,9 @@ async fn create_part<K: Carrier>(api: &Api<K>, part: &K) -> Result<(), Error> {
     }
 }
 
-/// Marks an object as used now; false when it does not exist.
-///
-/// A user who may create but not change such objects leaves the mark as it is. A sweep keeps the object from the moment in
-/// which something refers to it.
-pub(crate) async fn mark_used<K: Carrier>(api: &Api<K>, name: &str) -> Result<bool, kube::Error> {
-    match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&used_now())).await {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
-        Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(api.get_metadata_opt(name).await?.is_some()),
-        Err(error) => Err(error),
-    }
-}
-
-fn used_now() -> Value {
-    json!({"metadata": {"annotations": {annotation::USED_AT: Timestamp::now().to_string()}}})
+/// The patch that marks an object as used at this time.
+pub(crate) fn used_at(now: Timestamp) -> Value {
+    json!({"metadata": {"annotations": {annotation::USED_AT: now.to_string()}}})
 }
 
 /// `first`, and behind it the bytes that these objects have under `key`, in their order.

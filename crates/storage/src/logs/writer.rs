@@ -4,7 +4,9 @@
 //! Secrets. Each ConfigMap holds a part of the log. The last part is written again with each piece that is appended, until
 //! it is full. Annotations say where a part begins and how long it is, so a log is read by listing its parts.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -30,6 +32,12 @@ const LARGEST: u64 = 16 * 1024 * 1024;
 
 /// How many names of parts may be taken by ConfigMaps of others before the log is refused.
 const TAKEN_NAMES: usize = 16;
+
+/// The most that one pod adds to a log. Terraform prints a few MB of a plan with thousands of resources; a program that
+/// prints for ever would fill the store of the cluster.
+const MOST: u64 = 64 * 1024 * 1024;
+/// The end of what a pod adds that is more than that.
+const CUT: &str = "\nknoll: the log of this pod is cut here: it has more than 64 MiB\n";
 
 /// The last part of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,12 +85,20 @@ pub struct LogWriter {
     run: ObjectId,
     workspace: String,
     end: Mutex<Option<LogEnd>>,
+    /// Where the log of the pod begins, behind that of an earlier one.
+    begin: OnceLock<u64>,
 }
 
 impl LogWriter {
     /// The writer of the log of this run. It has read nothing yet.
     pub(super) fn new(storage: Storage, run: &ObjectId, workspace: &str) -> Self {
-        LogWriter { storage, run: run.clone(), workspace: workspace.to_owned(), end: Mutex::default() }
+        LogWriter {
+            storage,
+            run: run.clone(),
+            workspace: workspace.to_owned(),
+            end: Mutex::default(),
+            begin: OnceLock::new(),
+        }
     }
 
     /// How long the log is that earlier pods of the run left.
@@ -94,10 +110,12 @@ impl LogWriter {
         let found = self.find_end().await?;
         let offset = found.offset();
         *end = Some(found);
+        // It is known from the first time on: a pod that asks again has the same room.
+        self.begin.get_or_init(|| offset);
         Ok(offset)
     }
 
-    /// Appends `piece`, which begins at `offset`.
+    /// Appends `piece`, which begins at `offset`. What is beyond the most that a pod may add is dropped.
     ///
     /// # Errors
     /// When the log does not end there, or cannot be written.
@@ -110,6 +128,11 @@ impl LogWriter {
             None if offset == 0 => LogEnd::default(),
             None => self.find_end().await?,
         };
+        let most = self.begin.get().copied().unwrap_or_default().saturating_add(MOST);
+        if known.offset() >= most {
+            *end = Some(known);
+            return Ok(());
+        }
         if known.offset() != offset {
             let has = known.offset();
             *end = Some(known);
@@ -117,7 +140,7 @@ impl LogWriter {
         }
         // The names that others have taken move all later parts on.
         let mut taken = 0;
-        for mut part in known.append(piece, PART) {
+        for mut part in known.append(&within(piece, most - known.offset()), PART) {
             part.part += taken;
             loop {
                 let map = self.config_map(&part)?;
@@ -196,6 +219,14 @@ impl LogWriter {
     }
 }
 
+/// The beginning of a piece that has room, and a sentence in place of the rest.
+fn within(piece: &[u8], room: u64) -> Cow<'_, [u8]> {
+    match usize::try_from(room).ok().and_then(|room| piece.get(..room)) {
+        Some(first) if first.len() < piece.len() => Cow::Owned([first, CUT.as_bytes()].concat()),
+        _ => Cow::Borrowed(piece),
+    }
+}
+
 /// Whether a ConfigMap is a part of the log of this Run. Any user can write the labels and the owner of one; only the
 /// operator creates one with the name of a log.
 pub(super) fn is_part_of(part: &ConfigMap, run: &ObjectId) -> bool {
@@ -229,6 +260,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_log_that_never_ended_filled_the_store() {
+        let text = |room| String::from_utf8(within(b"0123", room).into_owned()).unwrap_or_default();
+        assert_eq!(text(5), "0123");
+        assert_eq!(text(4), "0123");
+        assert_eq!(text(2), format!("01{CUT}"));
+        assert_eq!(text(u64::MAX), "0123");
+    }
 
     proptest! {
         #[test]

@@ -2,7 +2,7 @@
 
 use knoll_api::{
     policy::Policy,
-    run::{RunSpec, StartNow},
+    run::{Operation, RunSpec, StartNow},
     stack::{StackStatus, StartedRun},
 };
 use serde_json::{Value, json};
@@ -120,4 +120,16 @@ fn the_kind_of_a_change() {
     assert_eq!(change(&run(Operation::Command), None), Some(Change::Apply));
     assert_eq!(change(&run(Operation::Destroy), None), Some(Change::Destroy));
     assert_eq!(change(&run(Operation::Apply), Some(&stack)), Some(Change::Drift));
+    // Its flags make a destroy of an apply, and nothing else of a destroy.
+    for (operation, flag, expect) in [
+        (Operation::Apply, "-destroy", Change::Destroy),
+        (Operation::Apply, "--destroy=true", Change::Destroy),
+        (Operation::Apply, "-destroy=false", Change::Apply),
+        (Operation::Destroy, "-destroy=false", Change::Destroy),
+        (Operation::Refresh, "-refresh-only=false", Change::Apply),
+    ] {
+        let mut run = run(operation);
+        run.spec.args = vec![flag.to_owned()];
+        assert_eq!(change(&run, None), Some(expect), "{operation:?} {flag}");
+    }
 }

@@ -46,7 +46,7 @@ fn everything_that_a_pod_takes_by_name_is_a_reference() {
 
 #[test]
 fn content_that_changes_comes_or_goes_is_noticed() {
-    let reference = Reference { kind: ReferenceKind::Secret, name: "s".to_owned(), key: None };
+    let reference = Reference::new(ReferenceKind::Secret, "s", None, Usage::Values).unwrap();
     let known =
         |content: Option<&str>| vec![ReferenceDigest { reference: reference.clone(), digest: content.map(Digest::of) }];
     let job = |content| FrozenJob { references: known(content), ..FrozenJob::default() };

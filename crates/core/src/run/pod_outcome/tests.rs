@@ -146,7 +146,10 @@ fn a_container_that_will_not_come_says_why() {
     let pod = |state: Value| -> Pod {
         let status =
             json!([{"name": "hook-a", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}]);
-        serde_json::from_value(json!({"spec": {"containers": []}, "status": {"containerStatuses": status}})).unwrap()
+        serde_json::from_value(
+            json!({"spec": {"containers": [{"name": "hook-a"}]}, "status": {"containerStatuses": status}}),
+        )
+        .unwrap()
     };
     let why = |state: Value| will_not_come(&pod(state), "hook-a").map(|cause| cause.message);
     assert_eq!(why(json!({"waiting": {"reason": "ContainerCreating"}})), None);
@@ -156,7 +159,8 @@ fn a_container_that_will_not_come_says_why() {
     assert_eq!(waits.as_deref(), Some("Container `hook-a` waits: ImagePullBackOff no such image"));
     let ended = why(json!({"terminated": {"exitCode": 2}}));
     assert_eq!(ended.as_deref(), Some("Container `hook-a` ended before its turn: exit code 2."));
-    assert_eq!(will_not_come(&pod(json!({})), "hook-b"), None);
+    let other = will_not_come(&pod(json!({})), "hook-b").map(|cause| cause.message);
+    assert_eq!(other.as_deref(), Some("The pod has no container `hook-b`."));
 }
 
 #[test]
