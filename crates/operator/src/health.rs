@@ -177,8 +177,8 @@ mod tests {
     /// operator.
     #[tokio::test]
     async fn lively_connections_kept_the_probes_of_the_kubelet_out() {
-        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-        let address = std::net::SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let served = serve(listener, Metrics::default(), Health::default(), stop.clone());
         let mut held = Vec::new();

@@ -16,7 +16,7 @@ use crate::sign_in::SignInCodes;
 const STREAMS: (u64, u64) = (256, 16);
 /// Requests that are carried out at the same time, and those of one user; others wait for their turn. A request holds
 /// up to some hundred megabytes: 50 objects of the largest size, a plan's page, a few parts of a log.
-const TURNS: (u64, u64) = (4, 2);
+const TURNS: (u64, u64) = (6, 2);
 
 /// The state of the server.
 pub struct App {
