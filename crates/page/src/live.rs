@@ -162,9 +162,9 @@ impl Feed {
                             last = run;
                             break;
                         }
-                        Some(Ok(None)) | None => return Ok(()),
-                        // The watch goes on by itself.
-                        Some(Err(_)) => {}
+                        // A watch that fails would be begun again at once, for as long as the API is away. The browser
+                        // connects again later.
+                        Some(Ok(None) | Err(_)) | None => return Ok(()),
                     },
                     piece = log.next() => match piece {
                         Some(Ok(piece)) => {
