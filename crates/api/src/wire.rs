@@ -143,6 +143,9 @@ pub mod env {
     pub const WORK_DIR: &str = "KNOLL_WORK_DIR";
     /// The folder of terraform's plugin cache.
     pub const PLUGIN_CACHE: &str = "KNOLL_PLUGIN_CACHE";
+    /// Set where pods have no images and run the programs of their node's PATH. Its value is the image that the Workspace
+    /// names, which is not used.
+    pub const UNUSED_IMAGE: &str = "KNOLL_UNUSED_IMAGE";
 }
 
 /// When a runner stops terraform, and how long each part of that takes.

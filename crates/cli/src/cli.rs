@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::connect::Connection;
+use crate::connect::{Connection, Role};
 use crate::run::{ChangeArgs, RunArgs};
 use crate::{
     atom, cluster, complete, doctor, install, logs, man, operator, policy, restore, run, runs, stack, state, ui,
@@ -83,6 +83,10 @@ pub enum Command {
     /// Show a run
     Run(runs::show::RunCommand),
     /// Attach to the output and the terminal of a run
+    #[command(
+        after_help = "Ctrl-C asks the run to stop, whichever terminal it comes from. The run continues when this terminal is closed.\n\
+                            `knoll logs -f RUN` only reads: there, Ctrl-C leaves the run alone."
+    )]
     Attach(run::resume::AttachArgs),
     /// Print the logs of a run, even after its pod is deleted
     Logs(logs::LogsArgs),
@@ -123,6 +127,39 @@ pub enum Command {
     /// Run the steps of a Run inside its pod (started by the operator)
     #[command(hide = true)]
     Runner(knoll_runner::Args),
+}
+
+impl Command {
+    /// The least role with which a user can complete the command in a cluster.
+    pub fn role(&self) -> Role {
+        match self {
+            Command::Approve(_) | Command::Discard(_) => Role::Approver,
+            Command::Workspace(args) => args.role(),
+            Command::Stack(args) => args.role(),
+            Command::Atom(args) => args.role(),
+            Command::Init(_)
+            | Command::Plan(_)
+            | Command::Apply(_)
+            | Command::Destroy(_)
+            | Command::Refresh(_)
+            | Command::Import(_)
+            | Command::State(_)
+            | Command::Taint(_)
+            | Command::Untaint(_)
+            | Command::Output(_)
+            | Command::Show(_)
+            | Command::Console(_)
+            | Command::Validate(_)
+            | Command::Providers(_)
+            | Command::Graph(_)
+            | Command::ForceUnlock(_)
+            | Command::Test(_)
+            | Command::Sh(_)
+            | Command::Attach(_)
+            | Command::Cancel(_) => Role::User,
+            _ => Role::Viewer,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -59,7 +59,8 @@ fn main() -> ExitCode {
     complete::answer();
     let mut args = std::env::args_os().collect();
     let entered = enter(arguments::take_chdir(&mut args));
-    let Cli { connection, command } = parse(args);
+    let Cli { mut connection, command } = parse(args);
+    connection.role = command.role();
     entered.and_then(|()| dispatch(command, &connection)).unwrap_or_else(|error| {
         style::error(&error);
         ExitCode::FAILURE

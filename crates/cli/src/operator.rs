@@ -185,6 +185,7 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
         tofu: image(&args.tofu_image, &args.tofu_version),
         hub_url: url,
         hub_ca: hub.ca_pem.clone(),
+        pulls_images: true,
         plugin_cache: args
             .plugin_cache_volume
             .clone()

@@ -24,25 +24,50 @@ struct Typo {
     meant: String,
 }
 
-/// The error for the first probable typo in the arguments.
+/// The error for the first flag in the arguments that is misspelt, or is Knoll's and belongs to another command.
 pub fn error(args: &[OsString], cli: &Command) -> Option<Error> {
-    let Typo { written, meant } = find_typo(args, &find(args, cli))?;
+    let named = find(args, cli);
+    let wrong = find_typo(args, &named).map(|Typo { written, meant }| {
+        let problem = format!("unexpected argument `{written}`; did you mean `{meant}`?");
+        (written, problem)
+    });
+    let (written, problem) = wrong.or_else(|| {
+        let written = find_misplaced(args, &named, cli)?;
+        let problem = format!("unexpected argument `{written}`: it is a flag of `knoll apply` and `knoll destroy`");
+        Some((written, problem))
+    })?;
     // Only a built command knows its usage.
     let mut built = cli.clone();
     built.build();
     let named = find(args, &built);
     let program = named.command.get_bin_name().unwrap_or("knoll");
     let message = format!(
-        "unexpected argument `{written}`; did you mean `{meant}`?\n\n  \
+        "{problem}\n\n  \
          tip: to pass `{written}` to terraform nevertheless, use `{program} -- {written}`"
     );
     Some(named.command.clone().error(ErrorKind::UnknownArgument, message))
 }
 
 fn find_typo(args: &[OsString], named: &Named<'_>) -> Option<Typo> {
+    passed_on(args, named).into_iter().find_map(|written| {
+        let meant = meant(written.trim_start_matches('-'), named)?;
+        Some(Typo { written, meant })
+    })
+}
+
+/// The first flag with which Knoll's `apply` and `destroy` change infrastructure, where another command has it.
+fn find_misplaced(args: &[OsString], named: &Named<'_>, cli: &Command) -> Option<String> {
+    let apply = cli.find_subcommand("apply")?;
+    let is_knolls = |name: &str| apply.get_arguments().any(|arg| arg.get_long() == Some(name)) && !flags::exists(name);
+    passed_on(args, named).into_iter().find(|written| written.strip_prefix("--").is_some_and(is_knolls))
+}
+
+/// The flags that go to terraform, without values, as far as the command takes flags of terraform.
+fn passed_on(args: &[OsString], named: &Named<'_>) -> Vec<String> {
+    let mut found = Vec::new();
     // The arguments of a shell are not terraform's.
     if !is_run(named.command) || flags::of(&named.words).next().is_none() {
-        return None;
+        return found;
     }
     let mut args = args.iter().skip(named.length).map(|arg| arg.to_string_lossy());
     while let Some(arg) = args.next().filter(|arg| arg != "--") {
@@ -57,11 +82,9 @@ fn find_typo(args: &[OsString], named: &Named<'_>) -> Option<Typo> {
         if flags::has_value(&named.words, name) && !arg.contains('=') {
             args.next();
         }
-        if let Some(meant) = meant(name, named) {
-            return Some(Typo { written: written.to_owned(), meant });
-        }
+        found.push(written.to_owned());
     }
-    None
+    found
 }
 
 /// The flag of the command, terraform's or Knoll's own, that a misspelt name is nearest to.
@@ -116,6 +139,22 @@ mod tests {
             ("knoll providers lock -platfrom=linux_amd64", "-platfrom", "-platform"),
         ] {
             check(words, Some((written, meant)));
+        }
+    }
+
+    #[test]
+    fn a_flag_of_apply_was_passed_to_another_command_of_terraform() {
+        let cli = crate::cli::Cli::command();
+        for (words, expect) in [
+            ("knoll state rm a.b -w net --override-stack", Some("--override-stack")),
+            ("knoll plan --approval=manual", Some("--approval")),
+            ("knoll apply --override-stack --approval manual", None),
+            ("knoll plan -out=x --detach", None),
+            ("knoll state rm a.b -- --override-stack", None),
+            ("knoll sh --override-stack", None),
+        ] {
+            let args: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+            assert_eq!(find_misplaced(&args, &find(&args, &cli), &cli).as_deref(), expect, "{words}");
         }
     }
 

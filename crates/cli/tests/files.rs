@@ -124,6 +124,10 @@ fn an_apply_on_an_empty_state_built_production_a_second_time() {
     home.ok(&["state", "push", "terraform.tfstate"]);
     let plan = home.ok(&["plan"]);
     assert!(plan.contains("0 to add"), "{plan}");
+    // Beside a state of Knoll the block has no effect, and that is said.
+    home.write("backend.tf", "terraform {\n  backend \"s3\" {\n    bucket = \"prod\"\n  }\n}\n");
+    let said = String::from_utf8(home.call(&["plan"]).stderr).unwrap();
+    assert!(said.contains("note: `backend \"s3\"` of this module is not used"), "{said}");
 }
 
 /// Another kubeconfig led the directory to another cluster without a word.

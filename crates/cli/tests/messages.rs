@@ -277,6 +277,7 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call("workspace new old --tool pulumi");
     session.call("workspace select gone");
     session.call("workspace show gone");
+    session.call("policy explain gone");
     session.call("workspace delete net");
     session.call("workspace delete gone --yes");
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", "false")]);
@@ -291,6 +292,7 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call_with(&home.module(), &["workspace", "edit"], &[("PATH", "/nowhere")]);
     session.call("uninstall");
     session.call("plan -n other");
+    session.call("workspace new x -n other");
     session.call("plan -w gone");
     session.call("plan -out=plan.bin");
     session.call("plan -chdir=..");
@@ -508,7 +510,7 @@ fn who_may_not_is_told_so() {
         "state pull", "state push state.json", "state history", "state rollback 1 --yes", "state diff 1 2",
         "stack list", "stack show s", "stack plan s", "stack apply s", "stack suspend s", "stack resume s", "stack graph",
         "atom list", "atom status a", "atom history a", "atom diff web -f web", "atom apply web -f web", "atom cancel a", "atom rollback a",
-        "operator", "uninstall", "doctor", "version",
+        "policy list", "policy explain net", "operator", "uninstall", "doctor", "version",
     ];
     call(&mut session, token.trim(), "new", &all);
     home.kubectl(&["create", "rolebinding", "new", "--clusterrole=knoll-viewer", "--serviceaccount=default:new"], None);
@@ -527,7 +529,7 @@ fn who_may_not_is_told_so() {
     let changes = [
         "plan", "state pull", "state push state.json", "workspace delete net --yes", &approve, &discard, &cancel,
         "stack plan s", "stack apply s", "stack suspend s", "stack resume s",
-        "atom apply web -f web", "atom rollback web", "atom cancel web", "doctor",
+        "atom apply web -f web", "atom rollback web", "atom cancel web", "policy explain planned", "doctor",
     ];
     call(&mut session, token.trim(), "viewer", &changes);
     session.call_with(

@@ -167,6 +167,21 @@ fn whoever_decides_second_is_told_who_was_first() {
     terminal.prints("already has a decision: Discard by");
 }
 
+/// A plan beside a run that changes the state said nothing of it.
+#[test]
+fn a_plan_beside_an_apply_names_that_run() {
+    let home = Home::with_workspace();
+    let run = home.ok(&["apply", "--approval", "manual", "--detach"]);
+    home.until_run("the plan waits", |run| run["status"]["phase"] == "Review");
+    let said = String::from_utf8(home.call(&["plan"]).stderr).unwrap();
+    let expect =
+        format!("note: this plan is made from the state as it is now, while run `{}` is waiting for", run.trim());
+    assert!(said.contains(&expect), "{said}");
+    home.ok(&["discard", run.trim(), "--yes"]);
+    let said = String::from_utf8(home.call(&["plan"]).stderr).unwrap();
+    assert!(!said.contains("this plan is made from"), "{said}");
+}
+
 /// The number of consecutive runs: six, or a hundred with `cargo xtask test --thorough`.
 fn in_a_row() -> u32 {
     if std::env::var_os("KNOLL_TEST_THOROUGH").is_some() { 100 } else { 6 }

@@ -40,7 +40,7 @@ fn decoded(home: &Home, secret: &str, key: &str) -> String {
 const MODULE: &str = "variable \"size\" { type = number }\nvariable \"word\" {\n  type = string\n  sensitive = true\n}\nresource \"terraform_data\" \"a\" {\n  count = var.size\n  input = var.word\n}\noutput \"size\" { value = length(terraform_data.a) }\noutput \"word\" {\n  value = var.word\n  sensitive = true\n}\n";
 
 #[test]
-fn a_stack_follows_its_inputs_and_goes_without_a_trace() {
+fn a_stack_follows_its_inputs_and_leaves_the_log_of_its_destroy() {
     let home = Home::with_workspace();
     let secret = |word: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "vars"}, "stringData": {"word": word, "size.tfvars": "size = 2\n"}});
     let map = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "module"}, "data": {"main.tf": text}});
@@ -85,7 +85,39 @@ fn a_stack_follows_its_inputs_and_goes_without_a_trace() {
     home.kubectl(&["delete", "stack", "demo", "--timeout=60s"], None);
     let left = home.kubectl(&["get", "runs,workspaces,secrets", "-l", "knoll.dev/stack=demo", "-o", "name"], None);
     let states = home.kubectl(&["get", "secrets", "-l", "knoll.dev/workspace=demo", "-o", "name"], None);
-    assert_eq!((left.as_str(), states.as_str()), ("", ""));
+    assert_eq!((left.as_str(), states.as_str()), ("run.knoll.dev/demo-6-destroy\n", ""));
+    assert!(home.ok(&["logs", "demo-6-destroy"]).contains(" destroyed."), "the log outlives the Stack");
+}
+
+/// `knoll apply -w NAME` from an unrelated directory destroyed what the Stack of that name had made.
+#[test]
+fn a_directory_changed_the_infrastructure_of_a_stack() {
+    let home = Home::with_workspace();
+    let text = "resource \"terraform_data\" \"other\" {}\n";
+    apply(&home, &stack("base", json!({"source": {"inline": {"main.tf": text}}})));
+    settled(&home, "base", 1);
+    let before = home.runs().len();
+    for verb in ["apply", "destroy"] {
+        let error = home.fails(&[verb, "-auto-approve", "-w", "base"]);
+        for says in ["belongs to Stack `base`", "knoll stack apply base", "--override-stack"] {
+            assert!(error.contains(says), "{error}");
+        }
+    }
+    assert_eq!(home.runs().len(), before, "nothing was started");
+    home.ok(&["apply", "-auto-approve", "-w", "base", "--override-stack"]);
+    until(&home, "base", "drifted", |status| status["conditions"].to_string().contains("changed the state"));
+}
+
+/// A variable without a value was told of in terraform's words, with flags that nobody can pass to a Stack.
+#[test]
+fn a_stack_without_a_value_says_where_to_set_it() {
+    let home = Home::with_workspace();
+    let text = "variable \"size\" { type = number }\noutput \"size\" { value = var.size }\n";
+    apply(&home, &stack("demo", json!({"source": {"inline": {"main.tf": text}}})));
+    let held = until(&home, "demo", "held", |status| status["phase"] == "Held");
+    let conditions = held["status"]["conditions"].to_string();
+    assert!(conditions.contains("size") && conditions.contains("spec.variables of the Stack"), "{conditions}");
+    assert!(!conditions.contains("-var"), "{conditions}");
 }
 
 #[test]

@@ -183,7 +183,7 @@ A role is bound by its name in a namespace (`kubectl create rolebinding ann --cl
 | role | for | in the built-in roles |
 |---|---|---|
 | `knoll-viewer` | reads everything except Secrets | `view`, `edit`, `admin` |
-| `knoll-user` | starts and cancels Runs of the Workspaces that exist | `edit`, `admin` |
+| `knoll-user` | starts and cancels Runs of the Workspaces that exist, and reads the Secrets of the namespace | `edit`, `admin` |
 | `knoll-editor` | writes Workspaces, Stacks and Atoms | `admin` |
 | `knoll-approver` | approves and discards plans | none |
 | `knoll-admin` | writes Policies | none |

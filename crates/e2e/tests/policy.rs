@@ -11,6 +11,7 @@ use knoll_api::stack::{Stack, StackPhase};
 use knoll_api::workspace::Workspace;
 use knoll_e2e::manifests::{MODULE, approval, inline, run, workspace};
 use knoll_e2e::{Namespace, World};
+use serde_json::{Value, json};
 
 const CREATE: [&str; 3] = ["create", "-f", "-"];
 
@@ -549,8 +550,17 @@ async fn a_policy_is_explained_and_only_an_administrator_writes_it() {
     assert!(lines.contains(&vec!["allow.privileged", "sh", "Workspace/w"]), "{said}");
     let said = namespace.knoll(&["policy", "list"]).ok();
     assert!(said.contains(&policy.name) && said.contains("Manual; four eyes"), "{said}");
+    // A Workspace that does not exist yet.
+    let said = namespace.knoll(&["policy", "explain", "planned", "-o", "json"]).ok();
+    let told: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&told["workspace"], &told["exists"]), (&json!("planned"), &json!(false)), "{said}");
+    let floor = json!({"setting": "review.floor", "value": "Manual", "from": from});
+    assert!(told["policy"].as_array().unwrap().contains(&floor), "{said}");
 
     let uma = namespace.person("uma", &["knoll-user", "knoll-approver", "edit", "admin"]);
+    let user = format!("uma@{}.example.com", namespace.name);
+    let said = namespace.knoll(&["policy", "explain", "planned", "--as", &user]).refused();
+    assert!(said.contains("`planned` does not exist") && said.contains("by a ClusterRoleBinding"), "{said}");
     let name = format!("{}-mine", namespace.name);
     let said = uma.kubectl_with(&manifest(&name, &namespace.name, "review: {floor: Auto}"), &CREATE).refused();
     assert!(said.contains("cannot create resource \"policies\""), "{said}");

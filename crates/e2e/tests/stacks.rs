@@ -118,7 +118,7 @@ async fn a_stack_is_reviewed_follows_its_inputs_and_is_destroyed_without_them() 
     let _ = namespace.kubectl(&["delete", "stack", "net", "--wait=false"]).ok();
     gone(&namespace, "net");
     let left = namespace.kubectl(&["get", "runs,workspaces,secrets", "-l", "knoll.dev/stack=net", "-o", "name"]).ok();
-    assert_eq!(left, "");
+    assert_eq!(left, "run.knoll.dev/net-3-destroy\n");
 }
 
 /// The Workspace and the Stack show the small outputs, and name the large one.

@@ -233,6 +233,9 @@ async fn a_deleted_stack_is_destroyed_although_its_inputs_are_gone() {
     gone(&world, "net").await;
     let mine = ListParams::default().labels(&format!("{}=net", label::STACK));
     assert!(world.api::<Secret>().list(&mine).await.unwrap().items.is_empty());
+    // Their logs can still be read for a while.
+    let left: Vec<String> = runs(&world, "net").await.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(left, ["net-2-destroy", "net-3-destroy"]);
     // The Workspace has a finalizer of its own, which its controller takes off.
     let is_gone = |workspace: Option<&Workspace>| workspace.is_none();
     let deleted = await_condition(world.api::<Workspace>(), "net", is_gone);

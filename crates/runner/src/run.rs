@@ -21,6 +21,7 @@ use crate::state::{StateFile, StateUploader};
 use crate::steps::{Failure, Steps};
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
+use crate::tool::ToolSource;
 use crate::{cancel, declared, gate, plan, sensitive, tool};
 
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct Config {
     pub work_dir: PathBuf,
     /// The plugin cache shared by all runs.
     pub plugin_cache: Option<PathBuf>,
+    /// Where the cluster pulls no images: the one that the Workspace names, or an empty text.
+    pub unused_image: Option<String>,
 }
 
 /// A required environment variable is missing.
@@ -53,6 +56,7 @@ impl Config {
             token_file: required(env::TOKEN_FILE)?.into(),
             work_dir: required(env::WORK_DIR)?.into(),
             plugin_cache: get(env::PLUGIN_CACHE).filter(|value| !value.is_empty()).map(PathBuf::from),
+            unused_image: get(env::UNUSED_IMAGE),
         })
     }
 }
@@ -113,6 +117,10 @@ async fn carry_out(config: &Config, job: Arc<Job>, hub: &Hub, stop: &Stop) -> Re
     };
     let exit = match prepared.await {
         Ok(steps) => {
+            if let Some(image) = config.unused_image.as_deref().filter(|image| !image.is_empty()) {
+                let program = steps.program.file.display();
+                console.line(&format!("knoll: this cluster uses no images: `{program}` runs, and not `{image}`")).await;
+            }
             reporter.ended(StepName::Setup, StepState::Succeeded, None, None);
             let exit = steps.run().await;
             gate::close(&config.work_dir);
@@ -212,7 +220,8 @@ fn prepare(
     let env = setup::environment(job, &folders, cache, terminal.is_some(), std::env::vars_os())
         .map_err(|error| failed(&error))?;
     let search = env.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
-    let file = tool::find(job.tool, &search).map_err(|error| failed(&error))?;
+    let source = if config.unused_image.is_some() { ToolSource::Machine } else { ToolSource::Image };
+    let file = tool::find(job.tool, source, &search).map_err(|error| failed(&error))?;
     let uploader = match &material.state {
         _ if !job.managed_state => None,
         state => {
@@ -225,6 +234,7 @@ fn prepare(
     };
     Ok(Steps {
         job: Arc::clone(job),
+        source,
         program: Program { file, args: Vec::new(), env, folder: folders.module(), input: None, stops: Stops::Alone },
         folders,
         plugins,

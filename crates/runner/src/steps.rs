@@ -30,6 +30,7 @@ use crate::setup::{self, Folders, STATE_FILE};
 use crate::state::StateUploader;
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
+use crate::tool::ToolSource;
 use crate::{answer, flags, hooks, memory, retry, sensitive, state_only, tool};
 
 /// The exit code of a cancelled run: 128 + SIGINT.
@@ -48,6 +49,7 @@ pub struct Steps {
     pub folders: Folders,
     /// Terraform or tofu with its environment and directory; each step adds its arguments.
     pub program: Program,
+    pub source: ToolSource,
     pub plugins: Option<Arc<Plugins>>,
     pub console: Console,
     /// The destination of plans and lock files.
@@ -215,7 +217,7 @@ impl Steps {
             Ok(_) => {}
             Err(failure) if tool::is_version_failure(&failure.message) => {
                 let requested = self.job.version.as_deref().unwrap_or_default();
-                let Err(mismatch) = tool::check(self.job.tool, requested, &self.program).await else {
+                let Err(mismatch) = tool::check(self.job.tool, self.source, requested, &self.program).await else {
                     return Err(failure);
                 };
                 // Terraform's own message names a generated file that the user does not know.
@@ -475,7 +477,7 @@ impl Steps {
             if let Some(requested) = &self.job.version
                 && (self.is_state_only() || !self.job.steps.contains(&StepName::Init))
             {
-                tool::check(self.job.tool, requested, &self.program)
+                tool::check(self.job.tool, self.source, requested, &self.program)
                     .await
                     .map_err(|error| Failure::new(EndReason::StepFailed, error))?;
             }
@@ -550,9 +552,18 @@ impl Steps {
             let ended = self.process(step, &program).await?;
             match self.judge(step, ended, good) {
                 Ok(ended) => return Ok(ended),
-                Err(failure) if attempt >= most || !may_pass(&failure) => return Err(failure),
+                Err(failure) if attempt >= most || !may_pass(&failure) => {
+                    if attempt > 1 {
+                        self.console
+                            .line(&format!("knoll: {step} failed, attempt {attempt} of {most}; giving up"))
+                            .await;
+                    }
+                    return Err(failure);
+                }
                 Err(failure) => {
-                    self.console.line(&format!("knoll: {step} failed, attempt {attempt} of {most}")).await;
+                    self.console
+                        .line(&format!("knoll: {step} failed, attempt {attempt} of {most}; trying again"))
+                        .await;
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = self.stop.requested() => {}
@@ -693,6 +704,11 @@ impl Steps {
 
     /// Turns the result of a process into the result of a step.
     pub(crate) fn judge(&self, step: StepName, ended: Ended, good: &[i32]) -> Result<Ended, Failure> {
+        let mut ended = ended;
+        if self.job.command.as_deref() == Some("sh") {
+            // What somebody typed, and what it printed, is no reason of a failure, and everybody can read the status.
+            ended.message = format!("the shell ended with exit code {}", ended.code);
+        }
         if ended.timed_out {
             let limit = self.job.timeouts.get(&step).copied().unwrap_or_default();
             let message = format!("{step} was stopped after its timeout of {limit}s\n{}", ended.message);

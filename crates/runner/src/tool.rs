@@ -15,31 +15,53 @@ use serde::Deserialize;
 
 use crate::process::Program;
 
+/// Where the tool comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolSource {
+    /// The image of the pod.
+    Image,
+    /// The PATH of the machine, as on the embedded cluster, which has no images.
+    Machine,
+}
+
 /// Why the tool cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolError {
     /// The image does not contain it.
     #[error("`{0}` not found in the run's image; set the Workspace's `spec.image` to an image that has it on its PATH")]
     Missing(&'static str),
+    /// The machine does not have it.
+    #[error(
+        "`{0}` not found on the PATH of `knoll up`, whose cluster uses no images; install it on that machine, and start the \
+         cluster again with a PATH that has it"
+    )]
+    MissingHere(&'static str),
     /// It has another version.
     #[error(
         "the Workspace requires {tool} {requested}, but the run's image has {found}; set `spec.version` to {found}, or \
          `spec.image` to an image with {requested}"
     )]
     Version { tool: &'static str, requested: String, found: String },
+    /// The machine has another version.
+    #[error(
+        "the Workspace requires {tool} {requested}, but the PATH of `knoll up`, whose cluster uses no images, has {found}; set \
+         `spec.version` to {found}, or start the cluster again with {requested} on its PATH"
+    )]
+    VersionHere { tool: &'static str, requested: String, found: String },
 }
 
 /// Finds the executable in `path`, as a shell would.
 ///
 /// # Errors
 /// If there is none.
-pub fn find(tool: Tool, path: &OsStr) -> Result<PathBuf, ToolError> {
+pub fn find(tool: Tool, source: ToolSource, path: &OsStr) -> Result<PathBuf, ToolError> {
+    let missing = || match source {
+        ToolSource::Image => ToolError::Missing(tool.program()),
+        ToolSource::Machine => ToolError::MissingHere(tool.program()),
+    };
     let executable =
         |file: &PathBuf| fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
-    std::env::split_paths(path)
-        .map(|folder| folder.join(tool.program()))
-        .find(executable)
-        .ok_or(ToolError::Missing(tool.program()))
+    std::env::split_paths(path).map(|folder| folder.join(tool.program())).find(executable).ok_or_else(missing)
 }
 
 /// The `required_version` constraint for the requested version.
@@ -64,14 +86,18 @@ pub fn constraint(requested: &str) -> String {
 ///
 /// # Errors
 /// If it has another version.
-pub async fn check(tool: Tool, requested: &str, program: &Program) -> Result<(), ToolError> {
+pub async fn check(tool: Tool, source: ToolSource, requested: &str, program: &Program) -> Result<(), ToolError> {
     let Some(found) = version(program).await else {
         return Ok(());
     };
     if meets(requested, &found) {
         return Ok(());
     }
-    Err(ToolError::Version { tool: tool.program(), requested: requested.to_owned(), found })
+    let (tool, requested) = (tool.program(), requested.to_owned());
+    Err(match source {
+        ToolSource::Image => ToolError::Version { tool, requested, found },
+        ToolSource::Machine => ToolError::VersionHere { tool, requested, found },
+    })
 }
 
 /// Whether a failure of `init` may be caused by the version.
@@ -137,10 +163,20 @@ mod tests {
     fn a_missing_program_says_what_to_do() {
         let empty = tempfile::tempdir().unwrap();
         fs::write(empty.path().join("tofu"), "not executable").unwrap();
-        let error = find(Tool::Tofu, empty.path().as_os_str()).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "`tofu` not found in the run's image; set the Workspace's `spec.image` to an image that has it on its PATH"
-        );
+        let rows = [
+            (
+                ToolSource::Image,
+                "`tofu` not found in the run's image; set the Workspace's `spec.image` to an image that has it on its PATH",
+            ),
+            (
+                ToolSource::Machine,
+                "`tofu` not found on the PATH of `knoll up`, whose cluster uses no images; install it on that machine, and start \
+                 the cluster again with a PATH that has it",
+            ),
+        ];
+        for (source, expect) in rows {
+            let error = find(Tool::Tofu, source, empty.path().as_os_str()).unwrap_err();
+            assert_eq!(error.to_string(), expect);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow};
 use knoll_api::Atom;
 use knoll_api::atom::{AtomInput, ObjectKey};
-use knoll_api::names::atom_manager;
+use knoll_api::names::{annotation, atom_manager};
 use knoll_api::variables::ValueFrom;
 use knoll_core::atom::template::{self, InputValues};
 use knoll_storage::Lookup;
@@ -65,9 +65,16 @@ pub async fn run(args: AtomDiffArgs, outer: &Connection) -> Result<ExitCode> {
         let params = PatchParams { dry_run: true, force: true, ..PatchParams::apply(&atom_manager(name)) };
         let then = match api.patch(&key.name, &params, &Patch::Apply(&object)).await {
             Ok(then) => plain(&then)?,
-            // The namespace may be created by the same version, or the change may touch an immutable field.
+            // The change may touch an immutable field. A comparison with the template would show every default as removed.
+            Err(error) if now.is_some() => {
+                style::note(&format!("{place}: `{key}` cannot be changed: {}", refusal(&error)));
+                changed = true;
+                desired.push((key.kind, key.namespace, key.name));
+                continue;
+            }
+            // The namespace may be created by the same version.
             Err(error) => {
-                style::note(&format!("{place}: `{key}`: {error}"));
+                style::note(&format!("{place}: `{key}`: {}", refusal(&error)));
                 object
             }
         };
@@ -90,6 +97,22 @@ pub async fn run(args: AtomDiffArgs, outer: &Connection) -> Result<ExitCode> {
         style::hint_aside("No changes.");
     }
     Ok(ExitCode::from(u8::from(changed)))
+}
+
+/// What the API server says to a change, and what helps where a field is immutable.
+fn refusal(error: &kube::Error) -> String {
+    let kube::Error::Api(status) = error else { return error.to_string() };
+    // Each kind has its own words for it.
+    let is_immutable =
+        ["immutable", "may not change", "pod updates may not"].iter().any(|words| status.message.contains(words));
+    if status.code != 422 || !is_immutable {
+        return status.message.clone();
+    }
+    format!(
+        "{}\n  with the annotation `{}: \"true\"` it is deleted and created again",
+        status.message,
+        annotation::REPLACE
+    )
 }
 
 fn show(key: &ObjectKey, now: Option<&Value>, then: Option<&Value>) -> Result<bool> {
@@ -175,4 +198,22 @@ async fn values(session: &Session, inputs: &[AtomInput]) -> Result<InputValues> 
         found.insert(input.name.clone(), template::typed(&input.name, value, input.type_)?, is_secret);
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_dry_run_was_printed_in_the_debug_form() {
+        let error = |code: u16, message: &str| {
+            let status = kube::core::Status::failure(message, "Invalid").with_code(code);
+            refusal(&kube::Error::Api(status.boxed()))
+        };
+        let said = error(422, "Pod \"shop\" is invalid: spec: Forbidden: pod updates may not change fields");
+        assert!(said.starts_with("Pod \"shop\" is invalid: spec"), "{said}");
+        assert!(said.contains("`knoll.dev/replace: \"true\"`") && !said.contains("Status {"), "{said}");
+        assert_eq!(error(404, "namespaces \"n\" not found"), "namespaces \"n\" not found");
+        assert_eq!(error(422, "x is invalid"), "x is invalid");
+    }
 }

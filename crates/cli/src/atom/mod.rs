@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow};
 use knoll_api::Atom;
 
-use crate::connect::{Connection, Explain};
+use crate::connect::{Connection, Explain, Role};
 use crate::workspace::Session;
 
 /// The arguments of `knoll atom`.
@@ -46,6 +46,16 @@ enum Command {
     /// List atoms
     #[command(visible_alias = "ls")]
     List(crate::output::listing::ListArgs),
+}
+
+impl AtomArgs {
+    /// See [`crate::cli::Command::role`].
+    pub fn role(&self) -> Role {
+        match &self.command {
+            Command::Apply(_) | Command::Cancel(_) | Command::Rollback(_) => Role::Editor,
+            Command::Diff(_) | Command::Status(_) | Command::History(_) | Command::List(_) => Role::Viewer,
+        }
+    }
 }
 
 /// Runs the command.

@@ -111,6 +111,7 @@ fn is_of_target(atom: &Atom) -> bool {
 struct Tree {
     lines: usize,
     phase: Option<AtomPhase>,
+    /// The lines of objects and the reasons of failures.
     printed: Vec<String>,
 }
 
@@ -136,10 +137,28 @@ impl Tree {
 
     /// Without a terminal, each change is printed as a line.
     fn log(&mut self, atom: &Atom) -> Result<()> {
+        for line in self.changes(atom) {
+            output::print(&visible(&line))?;
+        }
+        Ok(())
+    }
+
+    /// The lines of what has changed. The reason of a failure is a part of the messages of several phases, and is said once.
+    fn changes(&mut self, atom: &Atom) -> Vec<String> {
         let now = atom.status.clone().unwrap_or_default();
+        let mut lines = Vec::new();
         if self.phase != Some(now.phase) {
             self.phase = Some(now.phase);
-            output::print(&visible(&format!("{}  {}\n", now.phase.as_str(), status::message(atom))))?;
+            let mut message = status::message(atom);
+            let reason = now.failure.map(|failure| failure.message).filter(|reason| message.contains(reason.as_str()));
+            if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
+                if self.printed.contains(&reason) {
+                    message = message.replace(&reason, "");
+                } else {
+                    self.printed.push(reason);
+                }
+            }
+            lines.push(format!("{}  {}", now.phase.as_str(), message.trim()).trim_end().to_owned() + "\n");
         }
         for object in now.objects.iter().filter(|_| is_of_target(atom)) {
             let state = match (object.ready, &object.message) {
@@ -149,17 +168,19 @@ impl Tree {
             };
             let line = format!("  {}: {state}\n", object.object);
             if !self.printed.contains(&line) {
-                output::print(&visible(&line))?;
+                lines.push(line.clone());
                 self.printed.push(line);
             }
         }
-        Ok(())
+        lines
     }
 }
 
 #[cfg(test)]
 mod tests {
     use knoll_api::atom::{AtomFailure, AtomSpec, AtomStatus};
+    use knoll_api::names::condition;
+    use knoll_core::conditions;
 
     use super::*;
 
@@ -202,5 +223,28 @@ mod tests {
         asked.metadata.annotations = Some([(annotation::RECONCILE.to_owned(), "now".to_owned())].into());
         assert!(!is_requested(&asked, &atom("v2", 1, before)));
         assert!(is_requested(&asked, &atom("v2", 1, status(1, Reverted, "v2", 2))));
+    }
+
+    #[test]
+    fn a_refusal_was_printed_with_every_phase() {
+        let mut tree = Tree::default();
+        let refusal = "`ConfigMap a`: configmaps is forbidden.";
+        let mut said = |phase: AtomPhase, message: &str| {
+            let mut status = status(1, phase, "v1", 1);
+            status.failure = Some(AtomFailure { message: refusal.to_owned(), ..AtomFailure::default() });
+            conditions::ConditionWriter::new(&mut status.conditions, None, jiff::Timestamp::UNIX_EPOCH).set(
+                condition::READY,
+                false,
+                "Test",
+                message,
+            );
+            tree.changes(&atom("v1", 1, status)).concat()
+        };
+        assert_eq!(said(AtomPhase::Error, refusal), format!("Error  {refusal}\n"));
+        let to = "Rolling back to version `v0`.";
+        assert_eq!(said(AtomPhase::Rollback, &format!("{to} {refusal}")), format!("Rollback  {to}\n"));
+        let end = "Version `v1` was rolled back to version `v0`.";
+        assert_eq!(said(AtomPhase::Reverted, &format!("{end} {refusal}")), format!("Reverted  {end}\n"));
+        assert_eq!(said(AtomPhase::Reverted, &format!("{end} {refusal}")), "");
     }
 }

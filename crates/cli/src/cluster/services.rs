@@ -74,6 +74,8 @@ pub async fn start(
         hub_url: format!("https://{}", hub.addr),
         hub_ca: hub.ca_pem.clone(),
         plugin_cache: Some(PluginCache { path: cache.display().to_string(), volume: None }),
+        // A pod runs programs of this machine.
+        pulls_images: false,
     };
     // The lock on the data directory replaces leader election.
     let health = Health::default();

@@ -169,6 +169,7 @@ impl CommandLine {
             as_user: self.value(&["--as"], "KNOLL_AS"),
             as_group: self.value(&["--as-group"], "KNOLL_AS_GROUP").into_iter().collect(),
             data_dir: self.value(&["--data-dir"], "KNOLL_DATA_DIR").map(Into::into),
+            ..Connection::default()
         };
         Session::find_quietly(&connection).await.ok()
     }

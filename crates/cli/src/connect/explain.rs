@@ -2,8 +2,8 @@
 
 use anyhow::anyhow;
 
-use super::Cluster;
 use super::kubeconfig::Origin;
+use super::{Cluster, role};
 
 /// Adds the failed operation and a hint to an API error.
 pub trait Explain<T> {
@@ -26,12 +26,13 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
         ),
         // An admission policy says itself what to do; another role would not help.
         kube::Error::Api(status) if status.code == 403 && !status.message.contains(ADMISSION) => {
-            anyhow!(
-                "{what}: {}\n  ask an administrator for the role `{}` in that namespace",
-                status.message,
-                role(&status.message)
-            )
+            anyhow!("{what}: {}\n  {}", status.message, role::ask_for(&status.message, cluster.role))
         }
+        kube::Error::Api(status) if status.code == 404 && namespace_of(&status).is_some() => {
+            let name = namespace_of(&status).unwrap_or_default();
+            anyhow!("{what}: {}\n  `kubectl create namespace {name}` creates it", status.message)
+        }
+        kube::Error::Api(status) if status.code == 403 => anyhow!("{what}: {}", of_policy(&status.message)),
         // The 404 for a kind that is not served names no object.
         kube::Error::Api(status) if status.code == 404 && is_kind_missing(&status) => {
             anyhow!("{what}: Knoll is not installed in the cluster at {server}\n  run `knoll install` to install it")
@@ -59,22 +60,15 @@ pub fn explain(error: kube::Error, cluster: &Cluster, what: &str) -> anyhow::Err
 /// How the API server begins the refusal of an admission policy.
 const ADMISSION: &str = "ValidatingAdmissionPolicy";
 
-/// The role that grants the permission named in a 403 message.
-fn role(refusal: &str) -> &'static str {
-    let says = |words: &str| refusal.contains(words);
-    let looks = ["get", "list", "watch"].iter().any(|verb| says(&format!("cannot {verb} resource")));
-    let of = |kinds: &[&str]| kinds.iter().any(|kind| says(&format!("resource \"{kind}\"")));
-    if looks && !of(&["secrets", "pods/attach"]) {
-        "knoll-viewer"
-    } else if of(&["approvals"]) {
-        "knoll-approver"
-    } else if of(&["policies"]) {
-        "knoll-admin"
-    } else if of(&["atoms", "atomversions", "stacks", "workspaces"]) {
-        "knoll-editor"
-    } else {
-        "knoll-user"
-    }
+/// What an admission policy of Knoll says. Before it, the API server names the object, the policy and its binding.
+fn of_policy(refusal: &str) -> &str {
+    refusal.split_once(" denied request: ").map_or(refusal, |(_, why)| why)
+}
+
+/// The namespace that does not exist.
+fn namespace_of(status: &kube::core::Status) -> Option<&str> {
+    let details = status.details.as_ref().filter(|details| details.kind == "namespaces")?;
+    Some(details.name.as_str()).filter(|name| !name.is_empty())
 }
 
 fn is_kind_missing(status: &kube::core::Status) -> bool {
@@ -96,22 +90,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_missing_role_is_the_least_that_helps() {
-        let rows = [
-            ("list", "runs", "knoll-viewer"),
-            ("create", "runs", "knoll-user"),
-            ("create", "configmaps", "knoll-user"),
-            ("get", "secrets", "knoll-user"),
-            ("get", "pods/attach", "knoll-user"),
-            ("create", "workspaces", "knoll-editor"),
-            ("patch", "stacks", "knoll-editor"),
-            ("create", "approvals", "knoll-approver"),
-            ("update", "policies", "knoll-admin"),
-        ];
-        for (verb, resource, expect) in rows {
-            let refusal =
-                format!("User \"u\" cannot {verb} resource \"{resource}\" in API group \"\" in the namespace \"n\"");
-            assert_eq!(role(&refusal), expect, "{verb} {resource}");
-        }
+    fn a_refusal_began_with_the_names_of_admission_policies() {
+        let refusal = "runs.knoll.dev \"r\" is forbidden: ValidatingAdmissionPolicy 'knoll-x' with binding 'knoll-x' denied request: \
+                       Policy `p` does not allow it.";
+        assert_eq!(of_policy(refusal), "Policy `p` does not allow it.");
+        assert_eq!(of_policy("something else"), "something else");
     }
 }

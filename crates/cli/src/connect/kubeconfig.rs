@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
-use kube::config::Kubeconfig;
+use anyhow::{Context, Result, anyhow, bail};
+use kube::config::{Kubeconfig, KubeconfigError};
 
 use super::Connection;
 
@@ -62,7 +62,7 @@ pub fn find(connection: &Connection) -> Result<Option<Access>> {
         return Ok(Some(found(config, Origin::Flag(path.clone()))));
     }
     if std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty()) {
-        let config = Kubeconfig::from_env().context("cannot read the kubeconfig in $KUBECONFIG")?;
+        let config = Kubeconfig::from_env().map_err(told).context("cannot read the kubeconfig in $KUBECONFIG")?;
         match config.filter(|config| !config.contexts.is_empty()) {
             Some(config) => return Ok(Some(found(config, Origin::Environment))),
             // Any other cluster would not be the one that the user means.
@@ -116,5 +116,15 @@ fn found(config: Kubeconfig, origin: Origin) -> Access {
 }
 
 fn read(path: &Path) -> Result<Kubeconfig> {
-    Kubeconfig::read_from(path).with_context(|| format!("cannot read the kubeconfig `{}`", path.display()))
+    Kubeconfig::read_from(path)
+        .map_err(told)
+        .with_context(|| format!("cannot read the kubeconfig `{}`", path.display()))
+}
+
+/// The error with the path as users write it.
+fn told(error: KubeconfigError) -> anyhow::Error {
+    match error {
+        KubeconfigError::ReadConfig(error, path) => anyhow!("`{}`: {error}", path.display()),
+        error => error.into(),
+    }
 }

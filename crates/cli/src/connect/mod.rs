@@ -3,6 +3,7 @@
 mod explain;
 mod identity;
 mod kubeconfig;
+mod role;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::sync::OnceCell;
 pub use explain::Explain;
 pub use identity::ClusterIdentity;
 use kubeconfig::{Access, Origin};
+pub use role::Role;
 
 use crate::style;
 
@@ -45,6 +47,9 @@ pub struct Connection {
     /// The data directory of the embedded cluster, which is used when no other is configured
     #[arg(long, env = "KNOLL_DATA_DIR", value_name = "DIR", hide = true)]
     pub data_dir: Option<PathBuf>,
+    /// The role that the command needs
+    #[arg(skip)]
+    pub role: Role,
 }
 
 impl Connection {
@@ -58,6 +63,7 @@ impl Connection {
             as_user: self.as_user.or_else(|| outer.as_user.clone()),
             as_group: if self.as_group.is_empty() { outer.as_group.clone() } else { self.as_group },
             data_dir: self.data_dir.or_else(|| outer.data_dir.clone()),
+            role: outer.role,
         }
     }
 }
@@ -71,6 +77,8 @@ pub struct Cluster {
     /// The URL of the API server.
     pub server: String,
     pub origin: Origin,
+    /// The role that the command needs.
+    pub role: Role,
     configured: ClusterIdentity,
     user: Arc<OnceCell<Decider>>,
     /// The bearer token of the kubeconfig; none for other credentials, or when somebody is impersonated.
@@ -118,7 +126,7 @@ impl Cluster {
         let token = config.auth_info.token.clone().filter(|_| config.auth_info.impersonate.is_none());
         let client = knoll_operator::client::connect(config).context("cannot connect to the cluster")?;
         let server = configured.server.clone();
-        Ok(Self { client, namespace, server, origin, configured, user: Arc::default(), token })
+        Ok(Self { client, namespace, server, origin, role: connection.role, configured, user: Arc::default(), token })
     }
 
     /// The bearer token of the user, to sign in elsewhere.

@@ -1,16 +1,20 @@
-//! `knoll policy explain`: reads the status of a Workspace, so a user needs no right to read Policies.
+//! `knoll policy explain`: reads the status of a Workspace, so a user needs no right to read Policies. For a name that no
+//! Workspace has yet it reads the Policies themselves.
 
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use knoll_api::names::{condition, reason};
 use knoll_api::policy::PolicySetting;
-use knoll_api::{Stack, Workspace};
+use knoll_api::{Policy, Stack, Workspace, WorkspaceSpec};
+use knoll_core::policy;
 use kube::ResourceExt;
+use kube::api::{Api, ListParams};
 use serde_json::json;
 
-use crate::connect::Connection;
+use crate::connect::{Connection, Explain};
 use crate::output::table::Table;
 use crate::output::{self, Format, OutputArgs, visible};
 use crate::style;
@@ -37,28 +41,60 @@ pub async fn run(args: PolicyExplainArgs, outer: &Connection) -> Result<ExitCode
         Some(name) => name,
         None => session.workspace_name(&args.workspace)?,
     };
-    let workspace = match session.workspace(&name).await {
-        Ok(workspace) => workspace,
-        Err(error) => return Err(of_stack(&session, &name).await.unwrap_or(error)),
+    let found = session.api::<Workspace>().get_opt(&name).await;
+    let found = found.explain(&session.cluster, &format!("cannot read workspace `{name}`"))?;
+    let exists = found.is_some();
+    let (workspace, settings) = match found {
+        Some(workspace) => {
+            let settings = workspace.status.as_ref().map(|status| status.policy.clone()).unwrap_or_default();
+            (workspace, settings)
+        }
+        None => of_new(&session, &name).await?,
     };
-    let settings = workspace.status.as_ref().map(|status| status.policy.clone()).unwrap_or_default();
     match args.output.output {
         Format::Table | Format::Wide if settings.is_empty() => {
             style::hint_aside(&format!("No policy restricts the runs in workspace `{name}`."));
         }
         Format::Table | Format::Wide => output::print(&text(&workspace, &settings))?,
         Format::Name => output::name(&workspace)?,
-        format => output::value(&json!({"workspace": name, "policy": settings}), format)?,
+        format => output::value(&json!({"workspace": name, "exists": exists, "policy": settings}), format)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The answer for a Stack of this name that has no Workspace, because a Policy does not allow what the Stack has.
-async fn of_stack(session: &Session, name: &str) -> Option<anyhow::Error> {
-    let stack: Stack = session.api().get_opt(name).await.ok()??;
-    let conditions = stack.status.iter().flat_map(|status| &status.conditions);
-    let refused = conditions.into_iter().find(|found| is_refusal(found))?;
-    Some(anyhow!("stack `{name}` has no workspace yet: {}", refused.message))
+/// What would hold for a Workspace that does not exist yet, as the operator would decide: for that of a Stack of this name,
+/// or else for one without labels. The user needs the right to read Policies.
+async fn of_new(session: &Session, name: &str) -> Result<(Workspace, Vec<PolicySetting>)> {
+    session.check_installed().await?;
+    let cluster = &session.cluster;
+    let stack = session.api::<Stack>().get_opt(name).await;
+    let stack = stack.explain(cluster, &format!("cannot read stack `{name}`"))?;
+    let conditions = stack.iter().filter_map(|stack| stack.status.as_ref()).flat_map(|status| &status.conditions);
+    if let Some(refused) = conditions.into_iter().find(|found| is_refusal(found)) {
+        bail!("stack `{name}` has no workspace yet: {}", refused.message);
+    }
+    let what = format!("workspace `{name}` does not exist, and what would apply to it cannot be read");
+    let policies = Api::<Policy>::all(cluster.client.clone()).list(&ListParams::default()).await;
+    let policies = policies.explain(cluster, &what)?.items;
+    let namespace = Api::<Namespace>::all(cluster.client.clone()).get_metadata_opt(&session.namespace).await;
+    let Some(namespace) = namespace.explain(cluster, &what)? else {
+        bail!("namespace `{}` not found", session.namespace);
+    };
+    let workspace = match &stack {
+        Some(stack) => knoll_core::stack::workspace(stack),
+        None => Workspace::new(name, WorkspaceSpec::default()),
+    };
+    let labels = policy::labels(Some(&workspace), stack.as_ref());
+    let settings = policy::effective(&policies, [], namespace.labels(), &labels).settings(&workspace, stack.as_ref());
+    let which = match &stack {
+        Some(_) => format!("the one that stack `{name}` will have"),
+        None => "a new one without labels".to_owned(),
+    };
+    style::note(&format!(
+        "workspace `{name}` does not exist in namespace `{}`; this would apply to {which}",
+        session.namespace
+    ));
+    Ok((workspace, settings))
 }
 
 fn is_refusal(found: &Condition) -> bool {

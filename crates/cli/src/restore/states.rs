@@ -61,7 +61,7 @@ impl Restore {
         }
         self.states += 1;
         self.say(&format!(
-            "the state of workspace `{workspace}` in namespace `{namespace}`: serial {serial} with {resources} resources, written at {}, {digest}{}",
+            "the state of workspace `{workspace}` in namespace `{namespace}`: serial {serial}, resources: {resources}, written at {}, {digest}{}",
             time::moment(*written_at),
             replaced.unwrap_or_default()
         ));

@@ -7,26 +7,42 @@ use knoll_storage::inputs;
 use crate::style;
 
 /// The variables to send with the run. Without `--with-env` there are none: many are set for other modules.
-pub fn take(with_env: bool) -> BTreeMap<String, String> {
+pub fn take(words: &str, with_env: bool) -> BTreeMap<String, String> {
     let all =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let (sent, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
         all.filter(|(name, _)| is_terraforms(name)).partition(|(name, _)| with_env && inputs::is_sent(name));
     let left: Vec<String> = left.into_keys().collect();
-    let settings = std::env::home_dir().is_some_and(|home| home.join(".terraformrc").is_file());
-    if let Some(hint) = hint(&left, settings) {
+    if let Some(hint) = hint(&left, settings(words).as_deref()) {
         style::note(&hint);
     }
     sent
 }
 
+/// The settings file that terraform on this machine would use: they matter where providers are installed.
+fn settings(words: &str) -> Option<String> {
+    if !INSTALLING.contains(&words) {
+        return None;
+    }
+    if std::env::var_os(CONFIG_FILE).is_some_and(|file| !file.is_empty()) {
+        return Some(format!("the file of `{CONFIG_FILE}`"));
+    }
+    let home = std::env::home_dir()?;
+    home.join(".terraformrc").is_file().then(|| "`~/.terraformrc`".to_owned())
+}
+
+const CONFIG_FILE: &str = "TF_CLI_CONFIG_FILE";
+
+/// The commands for whose sake providers are installed, from a mirror or a registry that the settings may name.
+const INSTALLING: [&str; 6] = ["init", "plan", "apply", "destroy", "refresh", "import"];
+
 /// Whether terraform on this machine would use the variable.
 fn is_terraforms(name: &str) -> bool {
-    inputs::is_sent(name) || name.starts_with("TF_CLI_ARGS") || name == "TF_CLI_CONFIG_FILE" || name == "TF_WORKSPACE"
+    inputs::is_sent(name) || name.starts_with("TF_CLI_ARGS") || name == "TF_WORKSPACE"
 }
 
 /// Names what is not sent, and what to use instead.
-fn hint(left: &[String], settings: bool) -> Option<String> {
+fn hint(left: &[String], settings: Option<&str>) -> Option<String> {
     let first = left.first().map(|first| {
         let others = left.len() - 1;
         match others {
@@ -39,21 +55,21 @@ fn hint(left: &[String], settings: bool) -> Option<String> {
         names if names.iter().any(|name| inputs::is_sent(name)) => {
             "; use --with-env, -var, a .tfvars file or `knoll workspace edit`"
         }
-        _ => {
+        names if names.iter().any(|name| name.starts_with("TF_CLI_ARGS")) => {
             "; write the flags into the command, or `variables` with `category: env` into the workspace (`knoll workspace edit`)"
         }
+        _ => "; `-w NAME` or `knoll workspace select NAME` selects a workspace",
     };
+    let settings = settings.map(|settings| format!("{settings} is not passed to the run"));
     match (first, settings) {
-        (None, false) => None,
-        (None, true) => {
-            Some(format!("{SETTINGS}; use `TF_TOKEN_*` with --with-env, or an image that has the settings"))
+        (None, None) => None,
+        (None, Some(settings)) => {
+            Some(format!("{settings}; use `TF_TOKEN_*` with --with-env, or an image that has the settings"))
         }
-        (Some(first), false) => Some(format!("{first}{ways}")),
-        (Some(first), true) => Some(format!("{first}{ways}\n  {SETTINGS}")),
+        (Some(first), None) => Some(format!("{first}{ways}")),
+        (Some(first), Some(settings)) => Some(format!("{first}{ways}\n  {settings}")),
     }
 }
-
-const SETTINGS: &str = "`~/.terraformrc` is not passed to the run";
 
 #[cfg(test)]
 mod tests {
@@ -61,20 +77,21 @@ mod tests {
 
     #[test]
     fn what_is_left_behind_is_named_with_what_to_do() {
-        let rows: [(&[&str], bool, Option<&str>); 5] = [
-            (&[], false, None),
-            (&["TF_VAR_a"], false, Some("`TF_VAR_a` of your environment is not passed to the run; use --with-env")),
+        let rows: [(&[&str], Option<&str>, Option<&str>); 6] = [
+            (&[], None, None),
+            (&["TF_VAR_a"], None, Some("`TF_VAR_a` of your environment is not passed to the run; use --with-env")),
             (
                 &["TF_CLI_ARGS_plan", "TF_VAR_a"],
-                false,
+                None,
                 Some("`TF_CLI_ARGS_plan` and 1 more of your environment are not"),
             ),
             (
                 &["TF_CLI_ARGS_plan"],
-                false,
+                None,
                 Some("`TF_CLI_ARGS_plan` of your environment is not passed to the run; write"),
             ),
-            (&[], true, Some("`~/.terraformrc` is not passed to the run; use")),
+            (&[], Some("`~/.terraformrc`"), Some("`~/.terraformrc` is not passed to the run; use")),
+            (&["TF_WORKSPACE"], None, Some("`TF_WORKSPACE` of your environment is not passed to the run")),
         ];
         for (left, settings, expect) in rows {
             let left: Vec<String> = left.iter().map(|&name| name.to_owned()).collect();
@@ -83,7 +100,14 @@ mod tests {
                 (Some(said), Some(expect)) => said.starts_with(expect),
                 (said, expect) => said.is_none() && expect.is_none(),
             };
-            assert!(is_so, "{left:?} {settings}: {said:?}");
+            assert!(is_so, "{left:?} {settings:?}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn a_settings_file_was_named_by_commands_that_install_nothing() {
+        for words in ["state list", "untaint", "validate", "output", "graph"] {
+            assert_eq!(settings(words), None, "{words}");
         }
     }
 }

@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use serde::Deserialize;
 
 use crate::connect::Explain;
+use crate::style;
 use crate::workspace::Session;
 
 /// Fails if the Workspace belongs to a Stack that the run would change, unless the user asks for it.
@@ -36,9 +37,17 @@ pub fn of_other_state(folder: &Path, workspace: &Workspace, spec: &RunSpec) -> R
     let name = workspace.name_any();
     let writes = matches!(spec.operation, Operation::Apply | Operation::Refresh);
     if workspace.spec.state == StateKind::External
-        && writes
         && let Some(declared) = knoll_runner::kept_in_pod(folder)
     {
+        if spec.operation == Operation::Plan {
+            style::note(&format!(
+                "this plan starts from an empty state: workspace `{name}` has an external state, and this module declares \
+                 {declared}, so no state can be kept, and `knoll apply` will be refused"
+            ));
+        }
+        if !writes {
+            return Ok(());
+        }
         bail!(
             "workspace `{name}` has an external state, and this module declares {declared}: the state would be lost with \
              the pod of the run\n  \
@@ -49,7 +58,13 @@ pub fn of_other_state(folder: &Path, workspace: &Workspace, spec: &RunSpec) -> R
     let status = workspace.status.clone().unwrap_or_default();
     let is_empty = workspace.spec.state == StateKind::Managed && status.state.is_none() && status.active.is_none();
     let plans = spec.operation != Operation::Command || spec.command.as_deref() == Some("import");
-    if !is_empty || !plans {
+    if !plans {
+        return Ok(());
+    }
+    if !is_empty {
+        if let Some(note) = unused_backend(folder, workspace) {
+            style::note(&note);
+        }
         return Ok(());
     }
     if let Some(backend) = knoll_runner::declared_backend(folder) {
@@ -58,7 +73,8 @@ pub fn of_other_state(folder: &Path, workspace: &Workspace, spec: &RunSpec) -> R
                 "this module declares `{backend}`, and workspace `{name}` has no state yet: what is in that file would be \
                  created a second time\n  \
                  to move the state here: `terraform state pull > FILE`, then `knoll state push FILE`\n  \
-                 if nothing exists yet: remove the block; Knoll stores the state"
+                 if nothing exists yet: remove the block; Knoll stores the state\n  \
+                 a file on a volume of the runs' pods, with an absolute `path`: `knoll workspace new NAME --external-state`"
             );
         }
         bail!(
@@ -78,6 +94,16 @@ pub fn of_other_state(folder: &Path, workspace: &Workspace, spec: &RunSpec) -> R
         );
     }
     Ok(())
+}
+
+/// What to say of a backend that the module declares beside a managed state. That state is the truth, so the run goes on.
+fn unused_backend(folder: &Path, workspace: &Workspace) -> Option<String> {
+    let backend = knoll_runner::declared_backend(folder).filter(|_| workspace.spec.state == StateKind::Managed)?;
+    Some(format!(
+        "`{backend}` of this module is not used: Knoll stores the state of workspace `{}`. Remove the block, or use a \
+         workspace with `--external-state`.",
+        workspace.name_any()
+    ))
 }
 
 /// A state of terraform's local backend that has resources.
@@ -106,6 +132,19 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+
+    #[test]
+    fn a_backend_beside_a_state_of_knoll_was_ignored_without_a_word() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut workspace = Workspace::new("net", Default::default());
+        assert_eq!(unused_backend(folder.path(), &workspace), None);
+        std::fs::write(folder.path().join("main.tf"), "terraform {\n  backend \"s3\" {}\n}\n").unwrap();
+        let expect = "`backend \"s3\"` of this module is not used: Knoll stores the state of workspace `net`. Remove the block, \
+                      or use a workspace with `--external-state`.";
+        assert_eq!(unused_backend(folder.path(), &workspace).as_deref(), Some(expect));
+        workspace.spec.state = StateKind::External;
+        assert_eq!(unused_backend(folder.path(), &workspace), None);
+    }
 
     #[test]
     fn states_with_resources_are_found_wherever_terraform_puts_them() {

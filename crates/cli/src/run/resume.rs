@@ -8,6 +8,7 @@ use knoll_storage::LogRange;
 use kube::ResourceExt;
 
 use super::follow::{self, Outcome};
+use super::start;
 use crate::connect::Connection;
 use crate::workspace::Session;
 use crate::{output, runs};
@@ -27,6 +28,7 @@ pub async fn run(args: AttachArgs, outer: &Connection) -> Result<ExitCode> {
     let session = Session::find(&args.connection.or(outer)).await?;
     let run: Run = runs::get(&session, &args.run).await?;
     let name = run.name_any();
+    start::announce(&session, &run);
     if run.status.as_ref().is_some_and(|status| status.phase.is_finished()) {
         // The pods of a finished run may be deleted; its log is stored.
         let log = session.storage().logs().read(&run, LogRange::WHOLE).await;

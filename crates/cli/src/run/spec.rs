@@ -179,7 +179,8 @@ fn approval(words: &str, args: &[String], now: Situation) -> Result<RunApproval>
         }
         (Some(ApprovalFlag::Prompt) | None, false) if !now.answered => bail!(
             "`knoll {words}` asks for approval, and there is no terminal\n  \
-             add `-auto-approve`, or `--approval manual` to let somebody decide with `knoll approve`"
+             add `-auto-approve`, or `--approval manual` to let somebody decide with `knoll approve`, or answer with \
+             `echo yes | knoll {words}`"
         ),
         (Some(chosen), _) => Ok(chosen.into()),
         (None, true) => Ok(RunApproval::Auto),

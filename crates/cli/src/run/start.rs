@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use knoll_api::Run;
 use knoll_api::names::field_manager;
 use knoll_api::run::{Operation, RunSpec, StartNow};
 use knoll_api::source::Source;
+use knoll_api::{Run, Workspace};
 use knoll_bundle::Bundle;
 use knoll_core::run::arguments;
 use knoll_fetch::module::{self, VariableFiles};
@@ -20,7 +21,7 @@ use kube::api::{ObjectMeta, PostParams};
 
 use super::follow::{self, Outcome};
 use super::spec::{self, Situation};
-use super::{ChangeArgs, ResultFormat, environment, guard, keys, lock_file, stop};
+use super::{ChangeArgs, ResultFormat, environment, guard, keys, lock_file, stop, waiting};
 use crate::connect::{Connection, Explain};
 use crate::output::Format;
 use crate::workspace::Session;
@@ -39,7 +40,10 @@ pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<Ex
     // Terraform in the pod prints colours regardless of this terminal.
     let no_color = !style::stdout_is_coloured();
     let session = Session::find(&args.connection.or(outer)).await?;
-    let workspace = session.workspace_name(&args.workspace)?;
+    let workspace = match session.workspace_name(&args.workspace) {
+        Ok(name) => name,
+        Err(error) => return Err(session.missing_namespace().await.unwrap_or(error)),
+    };
     let piped = !attended && !args.detach && spec::asks(words, &args.args, approval);
     let answer = if piped { answer().await? } else { None };
     let now = Situation { attended, answered: attended || answer.is_some(), no_color, approval };
@@ -48,7 +52,7 @@ pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<Ex
     let bundle = bundle(&session, words, &mut spec, &mut input)?;
     input.stdin = answer.map_or_else(|| stdin(words, &spec), |answer| Ok(Some(answer)))?.map(ByteString);
     input.values = arguments::hide(words, &mut spec.args);
-    input.env = environment::take(args.with_env);
+    input.env = environment::take(words, args.with_env);
     let input = if input.is_empty() { None } else { Some(input.pack().context("cannot send the input of the run")?) };
     spec.input = input.as_ref().map(|input| input.reference.clone());
     // Without this check, a run of a missing Workspace would wait forever.
@@ -74,6 +78,9 @@ pub async fn run(words: &str, args: ChangeArgs, outer: &Connection) -> Result<Ex
         send(&session, &run, &input).await?;
     }
     announce(&session, &run);
+    if run.spec.operation == Operation::Plan {
+        say_who_changes(&session, &found).await;
+    }
     match (args.detach, args.output) {
         (true, Some(ResultFormat::Json)) => {
             output::value(&output::typed(&run)?, Format::Json)?;
@@ -109,6 +116,17 @@ pub fn announce(session: &Session, run: &Run) {
         session.namespace,
         session.cluster.server
     ));
+}
+
+/// Says which run changes the state of the Workspace at the time of a plan, as far as the user may read it.
+pub async fn say_who_changes(session: &Session, workspace: &Workspace) {
+    let Some(status) = &workspace.status else { return };
+    let Some(active) = &status.active else { return };
+    let holder = session.api::<Run>().get_opt(active).await.ok().flatten();
+    let is_over = |run: &Run| run.status.as_ref().is_some_and(|status| status.phase.is_finished());
+    if let Some(holder) = holder.filter(|run| !is_over(run)) {
+        style::note(&waiting::beside(&holder, status, Timestamp::now()));
+    }
 }
 
 /// Packs the module of the current directory, without its variable files: these go into the input. Some commands need

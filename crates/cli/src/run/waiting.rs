@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use knoll_api::names::{condition, reason};
-use knoll_api::run::{Run, RunPhase, StepName};
+use knoll_api::run::{Operation, Run, RunPhase, StepName};
 use knoll_api::workspace::{Workspace, WorkspaceStatus};
 use kube::ResourceExt;
 
@@ -52,6 +52,21 @@ pub fn why(
     }
 }
 
+/// What the user of a plan has to know of the run that holds the lock at that time.
+pub fn beside(holder: &Run, workspace: &WorkspaceStatus, now: Timestamp) -> String {
+    let doing = match holder.spec.operation {
+        _ if holder.status.as_ref().is_some_and(|status| status.phase == RunPhase::Review) => "is waiting for approval",
+        Operation::Apply => "is being applied",
+        Operation::Destroy => "is destroying",
+        Operation::Refresh | Operation::Plan | Operation::Command => "is running",
+    };
+    format!(
+        "this plan is made from the state as it is now, while run `{}` {doing}{}; what that run still changes is not in the plan",
+        holder.name_any(),
+        started(workspace, now)
+    )
+}
+
 /// Whether a Policy keeps a run from starting that has its turn.
 fn is_held_up(reason: &str) -> bool {
     matches!(reason, reason::WAITING_FOR_SLOT | reason::WAITING_FOR_WINDOW)
@@ -63,6 +78,18 @@ fn doing(holder: Option<&Run>, status: &WorkspaceStatus, now: Timestamp) -> Stri
     let ready = run.and_then(|run| run.conditions.iter().find(|condition| condition.type_ == condition::READY));
     match ready.filter(|ready| ready.reason == reason::WAITING_FOR_ANSWER) {
         Some(ready) => format!("is {}", lower(&ready.message)),
+        None if ready.is_some_and(|ready| is_held_up(&ready.reason)) => {
+            let (name, why) =
+                (holder.map(|run| run.name_any()).unwrap_or_default(), ready.map(|ready| ready.message.as_str()));
+            format!(
+                "has its turn and waits: {} To let the next one start: knoll cancel {name}",
+                why.unwrap_or_default()
+            )
+        }
+        None if run.is_some_and(|run| run.phase == RunPhase::Review) => {
+            let name = holder.map(|run| run.name_any()).unwrap_or_default();
+            format!("is waiting for approval (knoll approve {name}){}", started(status, now))
+        }
         None => format!("is running{}", started(status, now)),
     }
 }
@@ -195,6 +222,30 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_during_an_apply_said_nothing_of_it() {
+        let status = WorkspaceStatus { active_requested_by: Some("ann".to_owned()), ..WorkspaceStatus::default() };
+        let mut holder = run(json!({"phase": "Running"}));
+        let mut said = |operation: Operation, phase: RunPhase| {
+            holder.spec.operation = operation;
+            holder.status.as_mut().unwrap().phase = phase;
+            beside(&holder, &status, Timestamp::now())
+        };
+        let rows = [
+            (Operation::Apply, RunPhase::Running, "is being applied"),
+            (Operation::Apply, RunPhase::Review, "is waiting for approval"),
+            (Operation::Destroy, RunPhase::Starting, "is destroying"),
+            (Operation::Command, RunPhase::Running, "is running"),
+        ];
+        for (operation, phase, doing) in rows {
+            let expect = format!(
+                "this plan is made from the state as it is now, while run `net-apply-2` {doing} (started by ann); what that run \
+                 still changes is not in the plan"
+            );
+            assert_eq!(said(operation, phase), expect);
+        }
+    }
+
+    #[test]
     fn a_queue_names_a_prompt_that_nobody_answers() {
         let text = "Waiting for an answer in a terminal since 2026-01-01T08:00:00Z: knoll attach a";
         let ready = json!([{"type": "Ready", "status": "False", "reason": "WaitingForAnswer", "message": text,
@@ -205,6 +256,24 @@ mod tests {
         let said = why(&run(json!({"phase": "Queued"})), Some(&first), Some(&holder), None, &[], Timestamp::now());
         let expect = "net-apply-2: position 1 in the queue of `net`; `a` is waiting for an answer in a terminal since \
                       2026-01-01T08:00:00Z: knoll attach a";
+        assert_eq!(said, expect);
+    }
+
+    #[test]
+    fn a_queue_said_that_a_run_in_review_was_running() {
+        let first: Workspace =
+            serde_json::from_value(workspace(json!({"active": "a", "queue": ["net-apply-2"]}))).unwrap();
+        let holder = run(json!({"phase": "Review"}));
+        let said = why(&run(json!({"phase": "Queued"})), Some(&first), Some(&holder), None, &[], Timestamp::now());
+        let expect =
+            "net-apply-2: position 1 in the queue of `net`; `a` is waiting for approval (knoll approve net-apply-2)";
+        assert_eq!(said, expect);
+        let ready = json!([{"type": "Ready", "status": "False", "reason": "WaitingForWindow",
+            "message": "It waits until 2027.", "lastTransitionTime": "2026-01-01T08:00:00Z"}]);
+        let holder = run(json!({"phase": "Pending", "conditions": ready}));
+        let said = why(&run(json!({"phase": "Queued"})), Some(&first), Some(&holder), None, &[], Timestamp::now());
+        let expect = "net-apply-2: position 1 in the queue of `net`; `a` has its turn and waits: It waits until 2027. To \
+                      let the next one start: knoll cancel net-apply-2";
         assert_eq!(said, expect);
     }
 

@@ -10,7 +10,11 @@ pub fn text(status: &RunStatus) -> String {
     let shown = fields(status).into_iter().filter(|(_, value)| !value.is_empty());
     let line = |(label, value): (&str, String)| format!("  {:<12}{}\n", format!("{label}:"), visible_line(&value));
     let lines: String = shown.map(line).collect();
-    if lines.is_empty() { lines } else { format!("The decision covers:\n{lines}") }
+    if lines.is_empty() {
+        return lines;
+    }
+    let of = status.review_digest.as_ref().map(|digest| format!(" on {}", visible_line(digest))).unwrap_or_default();
+    format!("The decision{of} covers:\n{lines}")
 }
 
 #[cfg(test)]
@@ -31,8 +35,9 @@ mod tests {
         };
         let (digest, text_digest) = (Some("sha256:plan".to_owned()), Some("sha256:text".to_owned()));
         let plan = Some(PlanSummary { digest, text_digest, ..PlanSummary::default() });
-        let status = RunStatus { plan, job: Some(job), ..RunStatus::default() };
-        let expect = "The decision covers:
+        let review_digest = Some("sha256:review".to_owned());
+        let status = RunStatus { plan, job: Some(job), review_digest, ..RunStatus::default() };
+        let expect = "The decision on sha256:review covers:
   Plan bytes: sha256:plan
   Plan text:  sha256:text
   Frozen job: sha256:job

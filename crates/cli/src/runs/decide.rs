@@ -67,7 +67,9 @@ pub async fn run(args: DecisionArgs, decision: Decision, outer: &Connection) -> 
             );
         }
         if !style::confirm(&format!("{} this plan ({})?", capital(verb), short(&digest)))? {
-            bail!("no decision was recorded; run `{name}` is still waiting for one");
+            bail!(
+                "no decision was recorded; run `{name}` is still waiting for one\n  `knoll discard {name}` ends it without a change"
+            );
         }
         // Someone else may have decided in the meantime.
         waiting_digest(&super::get(&session, &name).await?)?;

@@ -6,13 +6,15 @@ use anyhow::Result;
 use jiff::Timestamp;
 use knoll_api::run::Operation;
 use knoll_api::{Run, Stack};
+use knoll_core::run::answer;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
 use super::phase;
 use crate::connect::{Connection, Explain};
 use crate::output::table::{Cell, Table};
-use crate::output::{self, OutputArgs, time};
+use crate::output::{self, Format, OutputArgs, time};
+use crate::style;
 use crate::workspace::Session;
 
 /// The arguments of `knoll runs`.
@@ -38,11 +40,19 @@ pub struct Select {
     /// List only runs that have not finished
     #[arg(long, env = "KNOLL_ACTIVE")]
     active: bool,
+    /// Show also the commands that only read and have finished
+    #[arg(long, env = "KNOLL_ALL")]
+    all: bool,
 }
 
 impl Select {
     pub fn api(&self, session: &Session) -> Api<Run> {
         if self.all_namespaces { Api::all(session.cluster.client.clone()) } else { session.api() }
+    }
+
+    /// Whether people are shown the run. Commands that only read and have finished would drown the others.
+    pub fn shows(&self, run: &Run) -> bool {
+        self.all || !has_read(run)
     }
 
     pub fn matches(&self, run: &Run) -> bool {
@@ -55,6 +65,11 @@ impl Select {
     pub fn matches_stack(&self, stack: &Stack) -> bool {
         self.workspace.as_ref().is_none_or(|name| *name == stack.name_any())
     }
+}
+
+/// Whether a run only read, and has finished.
+fn has_read(run: &Run) -> bool {
+    answer::answers(&run.spec) && run.status.as_ref().is_some_and(|status| status.phase.is_finished())
 }
 
 /// Lists runs, newest last.
@@ -77,7 +92,26 @@ pub async fn run(args: RunListArgs, outer: &Connection) -> Result<ExitCode> {
         }
         None => format!("No runs found in namespace `{}`. Start one with `knoll plan`.", session.namespace),
     };
-    output::list(&list, args.output.output, &nothing, |wide| table(&list, namespaces, wide, Timestamp::now()))
+    let format = args.output.output;
+    let found = list.len();
+    if matches!(format, Format::Table | Format::Wide) {
+        list.retain(|run| args.select.shows(run));
+    }
+    let hidden = found - list.len();
+    if hidden == 0 || !list.is_empty() {
+        output::list(&list, format, &nothing, |wide| table(&list, namespaces, wide, Timestamp::now()))?;
+    }
+    if hidden > 0 {
+        style::hint_aside(&left_out(hidden));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn left_out(count: usize) -> String {
+    match count {
+        1 => "1 finished command that only reads is not shown; `--all` shows it.".to_owned(),
+        _ => format!("{count} finished commands that only read are not shown; `--all` shows them."),
+    }
 }
 
 /// Sorts runs, newest last, next to the prompt of the terminal.
@@ -105,7 +139,7 @@ pub fn table(list: &[Run], namespaces: bool, wide: bool, now: Timestamp) -> Tabl
             run.name_any().into(),
             run.spec.workspace.clone().into(),
             command(run).into(),
-            phase::cell(status.phase),
+            phase::of(run),
             plan.into(),
             status.exit_code.map(|code| code.to_string()).unwrap_or_default().into(),
             time::took(status.started_at.as_ref(), status.finished_at.as_ref(), now).into(),
@@ -140,4 +174,36 @@ pub fn words(run: &Run) -> String {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_apply_drowned_among_finished_reads() {
+        let run = |operation: &str, command: Option<&str>, phase: &str| -> Run {
+            serde_json::from_value(json!({
+                "apiVersion": "knoll.dev/v1alpha1", "kind": "Run", "metadata": {"name": "r"},
+                "spec": {"workspace": "w", "operation": operation, "command": command}, "status": {"phase": phase},
+            }))
+            .unwrap()
+        };
+        let rows = [
+            (run("apply", None, "Succeeded"), true),
+            (run("plan", None, "Failed"), true),
+            (run("command", Some("state list"), "Running"), true),
+            (run("command", Some("state list"), "Succeeded"), false),
+            (run("command", Some("state rm"), "Succeeded"), true),
+        ];
+        for (run, shown) in rows {
+            assert_eq!(Select::default().shows(&run), shown, "{run:?}");
+            assert!(Select { all: true, ..Select::default() }.shows(&run));
+        }
+        assert_eq!(left_out(2), "2 finished commands that only read are not shown; `--all` shows them.");
+    }
 }

@@ -1,8 +1,18 @@
 //! The colours of phases and step states.
 
-use knoll_api::run::{RunPhase, StepState};
+use knoll_api::run::{Run, RunPhase, StepState};
 
 use crate::output::table::{Cell, Tone};
+
+/// The phase of a run in a list. One that waits for an answer in a terminal looks like work otherwise.
+pub fn of(run: &Run) -> Cell {
+    let status = run.status.clone().unwrap_or_default();
+    let asks = status.steps.iter().any(|step| step.state == StepState::Waiting);
+    match status.phase {
+        RunPhase::Running if asks => Cell::new("Running (asks)", Tone::Waits),
+        phase => cell(phase),
+    }
+}
 
 pub fn cell(phase: RunPhase) -> Cell {
     let tone = match phase {

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow};
 use knoll_api::Stack;
 
-use crate::connect::{Connection, Explain};
+use crate::connect::{Connection, Explain, Role};
 use crate::workspace::Session;
 
 /// The arguments of `knoll stack`.
@@ -40,6 +40,17 @@ enum Command {
     Resume(change::StackChangeArgs),
     /// Show the dependencies between stacks
     Graph(graph::StackGraphArgs),
+}
+
+impl StackArgs {
+    /// See [`crate::cli::Command::role`].
+    pub fn role(&self) -> Role {
+        match &self.command {
+            Command::Apply(_) | Command::Suspend(_) | Command::Resume(_) => Role::Editor,
+            Command::Plan(_) => Role::User,
+            Command::List(_) | Command::Show(_) | Command::Graph(_) => Role::Viewer,
+        }
+    }
 }
 
 /// Runs the command.

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use knoll_api::Run;
 use knoll_api::run::{Operation, RunSpec};
+use knoll_api::{Run, Workspace};
 use kube::ResourceExt;
 use kube::api::PostParams;
 
@@ -50,6 +50,9 @@ pub async fn run(args: StackPlanArgs, outer: &Connection) -> Result<ExitCode> {
     let run = created.explain(&session.cluster, &format!("cannot plan stack `{}`", args.name))?;
     let name = run.name_any();
     start::announce(&session, &run);
+    if let Ok(Some(workspace)) = session.api::<Workspace>().get_opt(&args.name).await {
+        start::say_who_changes(&session, &workspace).await;
+    }
     if args.detach {
         output::print(&format!("{name}\n"))?;
         return Ok(ExitCode::SUCCESS);

@@ -60,7 +60,9 @@ fn text(stack: &Stack, now: Timestamp) -> String {
     field("Pending", &short(status.pending_revision.as_deref()));
     field("Applied", &status.applied_at.as_ref().map(|at| time::moment(at.0)).unwrap_or_default());
     field("Last run", status.last_run.as_deref().unwrap_or_default());
-    field("Source", &message(condition::FETCHED));
+    // A source that cannot be fetched is what the Stack waits for.
+    let source = message(condition::FETCHED);
+    field("Source", if source == message(condition::READY) { "" } else { &source });
     field("Depends on", &needs(stack).into_iter().collect::<Vec<_>>().join(", "));
     field("Drifted", condition_of(condition::DRIFTED).map(|drifted| drifted.status.as_str()).unwrap_or_default());
     field("Drift", &message(condition::DRIFTED));

@@ -15,7 +15,7 @@ use anyhow::Result;
 
 pub use session::{Session, WorkspaceArg, plain_name};
 
-use crate::connect::Connection;
+use crate::connect::{Connection, Role};
 
 /// The arguments of `knoll workspace`.
 #[derive(clap::Args)]
@@ -41,6 +41,16 @@ enum Command {
     Delete(delete::WorkspaceDeleteArgs),
     /// Edit the spec of a workspace in an editor
     Edit(edit::WorkspaceEditArgs),
+}
+
+impl WorkspaceArgs {
+    /// See [`crate::cli::Command::role`].
+    pub fn role(&self) -> Role {
+        match &self.command {
+            Command::New(_) | Command::Edit(_) | Command::Delete(_) => Role::Editor,
+            Command::List(_) | Command::Select(_) | Command::Show(_) => Role::Viewer,
+        }
+    }
 }
 
 /// Runs the command.

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
+use k8s_openapi::api::core::v1::Namespace;
 use knoll_api::Workspace;
 use knoll_storage::Storage;
 use kube::Api;
@@ -86,6 +87,13 @@ impl Session {
     pub fn workspace_name(&self, flag: &WorkspaceArg) -> Result<String> {
         if let (None, Some(Choice { workspace, cluster: Some(other), .. })) = (&flag.workspace, &self.elsewhere) {
             let (here, there) = (&self.cluster.server, &other.server);
+            if here == there {
+                bail!(
+                    "this directory uses workspace `{workspace}` of an earlier cluster at {here}: the one of today is another \
+                     cluster at the same address\n  \
+                     `knoll workspace select {workspace}` selects the workspace of this one, as after `knoll restore`"
+                );
+            }
             let question = format!(
                 "This directory uses workspace `{workspace}` of another cluster, {there}. Use workspace `{workspace}` in \
                  namespace `{}` of {here}?",
@@ -101,13 +109,24 @@ impl Session {
             );
         }
         self.known_workspace_name(flag).ok_or_else(|| {
+            // The commands work in the same namespace, wherever its name has come from.
+            let flag = if self.namespace == self.cluster.namespace { String::new() } else { format!(" -n {}", self.namespace) };
             anyhow!(
                 "no workspace of namespace `{}` is selected in this directory\n  \
-                 create one with `knoll workspace new {}`, or select one with `knoll workspace select NAME`",
+                 create one with `knoll workspace new {}{flag}`, or select one with `knoll workspace select NAME{flag}`",
                 self.namespace,
                 suggestion(&self.folder)
             )
         })
+    }
+
+    /// What is wrong with the namespace, if it does not exist.
+    pub async fn missing_namespace(&self) -> Option<anyhow::Error> {
+        let namespaces = Api::<Namespace>::all(self.cluster.client.clone());
+        // A user who may not read namespaces is not told.
+        let is_missing = namespaces.get_metadata_opt(&self.namespace).await.is_ok_and(|found| found.is_none());
+        let name = &self.namespace;
+        is_missing.then(|| anyhow!("namespace `{name}` not found\n  `kubectl create namespace {name}` creates it"))
     }
 
     /// The name of the Workspace, if it is known without a question.
@@ -122,6 +141,11 @@ impl Session {
         let found = found.explain(&self.cluster, &format!("cannot read workspace `{name}`"))?;
         if found.is_none() {
             self.check_installed().await?;
+        }
+        if found.is_none()
+            && let Some(error) = self.missing_namespace().await
+        {
+            return Err(error);
         }
         found.ok_or_else(|| {
             anyhow!(

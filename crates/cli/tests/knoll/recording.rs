@@ -153,7 +153,8 @@ fn realigned(text: &str, mut shown: impl FnMut(&str) -> String) -> String {
         }
         let starts: Vec<usize> = name.find_iter(line).map(|found| found.start()).collect();
         let mut rows = vec![line];
-        while let Some(row) = lines.next_if(|line| !line.is_empty()) {
+        // A hint below a table has no columns.
+        while let Some(row) = lines.next_if(|line| line.contains("  ")) {
             rows.push(row);
         }
         let cells = |row: &str| -> Vec<String> {

@@ -50,7 +50,7 @@ pub fn settled(home: &Home, text: &str) -> String {
         (r"built in to OpenTofu".into(), "built in to Terraform"),
         (r"Terraform v[\d.]+".into(), "Terraform VERSION"),
         (r"Terraform version \d+\.\d+\.\d+".into(), "Terraform version VERSION"),
-        (r"image has [\d.]+; set `spec.version` to [\d.]+".into(), "image has VERSION; set `spec.version` to VERSION"),
+        (r"has [\d.]+; set `spec.version` to [\d.]+".into(), "has VERSION; set `spec.version` to VERSION"),
         // They also have other empty lines.
         (r"(knoll: step init\n)\n+".into(), "${1}"),
         (r"(Initializing the backend\.\.\.\n)\n+".into(), "${1}\n"),

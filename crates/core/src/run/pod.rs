@@ -47,6 +47,8 @@ pub struct Platform {
     pub hub_ca: String,
     /// Where providers are kept between runs.
     pub plugin_cache: Option<PluginCache>,
+    /// Whether nodes pull images. Those of the embedded cluster run the programs of their PATH.
+    pub pulls_images: bool,
 }
 
 /// How the runner comes from Knoll's image into a pod that has another one.
@@ -270,7 +272,7 @@ fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<
     mounts.extend(settings.volume_mounts.iter().cloned());
     // Ours come last: of two variables with one name, the last one counts.
     let from_copies = |env: &[EnvVar]| env.iter().map(|variable| copies.in_env(variable.clone())).collect::<Vec<_>>();
-    let env: Vec<EnvVar> = from_copies(&settings.env).into_iter().chain(environment(platform)).collect();
+    let env: Vec<EnvVar> = from_copies(&settings.env).into_iter().chain(environment(template, platform)).collect();
     let env_from = (!settings.env_from.is_empty())
         .then(|| settings.env_from.iter().map(|from| copies.in_env_from(from.clone())).collect::<Vec<_>>());
     let security_context = settings.container_security_context()?;
@@ -346,7 +348,9 @@ pub fn image(workspace: &WorkspaceSpec, platform: &Platform) -> String {
 }
 
 /// What the runner has to know before it can ask the hub for the rest.
-fn environment(platform: &Platform) -> impl Iterator<Item = EnvVar> {
+fn environment(template: &PodTemplate, platform: &Platform) -> impl Iterator<Item = EnvVar> {
+    let named = template.image_is_named.then(|| template.image.clone()).unwrap_or_default();
+    let unused_image = (!platform.pulls_images).then_some((wire::env::UNUSED_IMAGE, named));
     let cache = platform.plugin_cache.as_ref().map(|cache| (wire::env::PLUGIN_CACHE, cache.path.clone()));
     [
         (wire::env::HUB_URL, platform.hub_url.clone()),
@@ -356,6 +360,7 @@ fn environment(platform: &Platform) -> impl Iterator<Item = EnvVar> {
     ]
     .into_iter()
     .chain(cache)
+    .chain(unused_image)
     .map(|(name, value)| EnvVar { name: name.to_owned(), value: Some(value), value_from: None })
 }
 

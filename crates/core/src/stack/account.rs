@@ -13,7 +13,7 @@ use kube::ResourceExt;
 
 use super::{
     Inputs, OwnRun, StackFacts, conditions as stack_conditions, deletion, drift, is_deleted, ordered, phase, requester,
-    rollback_with_atom, state, unfinished,
+    rollback_with_atom, state, unfinished, wording,
 };
 use crate::{
     conditions,
@@ -235,7 +235,7 @@ fn next_count(before: Option<&FailureStatus>) -> u32 {
 pub(super) fn why(run: &Run) -> Cause {
     let ready = run.status.as_ref().and_then(|status| conditions::find(&status.conditions, condition::READY));
     match ready {
-        Some(ready) => Cause::new(ready.reason.clone(), ready.message.clone()),
+        Some(ready) => Cause::new(ready.reason.clone(), wording::of_stack(&ready.message)),
         None => Cause::new(reason::FAILED, "The run has reported nothing."),
     }
 }

@@ -8,7 +8,7 @@ use knoll_api::{
 };
 use kube::ResourceExt;
 
-use super::RemoteSource;
+use super::{RemoteSource, wording};
 use crate::{
     conditions::{self, ConditionWriter},
     status::Cause,
@@ -95,11 +95,26 @@ pub(super) fn undeclared(status: &mut StackStatus, stack: &Stack, undeclared: &[
 /// The message of a Run's `Ready` condition, with the name of the Run.
 pub(super) fn of_run(run: &Run) -> String {
     let name = run.name_any();
-    let ready = run.status.as_ref().and_then(|status| conditions::find(&status.conditions, condition::READY));
-    match ready.map(|ready| ready.message.as_str()).filter(|message| !message.is_empty()) {
-        Some(message) => format!("Run `{name}`: {message}"),
+    match message_of(run) {
+        Some(message) => format!("Run `{name}`: {}", wording::of_stack(message)),
         None => format!("Run `{name}` is pending."),
     }
+}
+
+/// Whether the Run's controller has said anything of it.
+pub(super) fn has_reported(run: &Run) -> bool {
+    message_of(run).is_some()
+}
+
+/// Whether the status is in this phase, and was written for the newest spec.
+pub(super) fn is_current(status: &StackStatus, stack: &Stack, phase: StackPhase) -> bool {
+    let ready = conditions::find(&status.conditions, condition::READY);
+    status.phase == phase && ready.is_some_and(|ready| ready.observed_generation == stack.metadata.generation)
+}
+
+fn message_of(run: &Run) -> Option<&str> {
+    let ready = run.status.as_ref().and_then(|status| conditions::find(&status.conditions, condition::READY));
+    ready.map(|ready| ready.message.as_str()).filter(|message| !message.is_empty())
 }
 
 /// The first digits of a revision.

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use super::{
     OwnRun, Plan, StackAction, StackFacts, StackState, backoff,
     conditions::{self, Kstatus},
-    dependents, phase,
+    dependents, phase, state,
     step::{is_stuck_in_old_settings, may_be_cancelled, may_be_superseded},
     unfinished,
 };
@@ -84,7 +84,9 @@ impl Left {
 
 fn left(facts: &StackFacts<'_>, status: &StackStatus) -> Option<Left> {
     let known = status.attempted.clone().or_else(|| status.applied());
-    let unknown = || facts.state.filter(|state| state.resources > 0).map(|_| Left::Unknown);
+    // A state of its name that it never had a Workspace for is not the Stack's to destroy.
+    let unknown =
+        || facts.state.filter(|state| state.resources > 0 && state::has_workspace(facts)).map(|_| Left::Unknown);
     known.map(Left::Known).or_else(unknown)
 }
 

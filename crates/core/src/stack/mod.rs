@@ -43,6 +43,7 @@ mod runs;
 mod source;
 mod state;
 mod step;
+mod wording;
 
 use jiff::Timestamp;
 use knoll_api::{
@@ -57,7 +58,7 @@ use kube::{Resource, ResourceExt};
 pub(crate) use graph::wait_for;
 pub use graph::{Waits, cycle, dependencies, dependents, needs, unready};
 pub use inputs::{Inputs, References, credentials};
-pub use retention::{OwnedObject, Prune};
+pub use retention::{OwnedObject, Prune, deleted_with};
 pub(crate) use revision::digest;
 pub use revision::{outputs_digest, revision, selected, variables_digest};
 pub use runs::{

@@ -1,6 +1,9 @@
 //! What a Stack keeps of its history.
 
-use knoll_api::stack::StackStatus;
+use knoll_api::{
+    Purpose,
+    stack::{StackStatus, StartedRun},
+};
 use kube::{Resource, ResourceExt};
 
 use super::{StackFacts, unfinished};
@@ -39,8 +42,19 @@ pub(super) fn prune(facts: &StackFacts<'_>, status: &StackStatus) -> Option<Prun
     let mut needed: Vec<String> = snapshots.into_iter().flatten().map(|snapshot| snapshot.variables).collect();
     needed.extend(facts.stack.spec.outputs.as_ref().map(|outputs| outputs.secret_name.clone()));
     let prune = Prune {
-        runs: old.map(|run| OwnedObject { name: run.name.clone(), uid: Some(run.uid.clone()) }).collect(),
+        runs: old.map(owned).collect(),
         secrets: facts.secrets.iter().filter(|secret| !needed.contains(&secret.name)).cloned().collect(),
     };
     (prune != Prune::default()).then_some(prune)
+}
+
+/// The Runs that are deleted with their Stack. Those that destroy it stay until their `ttlAfterFinished`, so that their
+/// logs can be read.
+#[must_use]
+pub fn deleted_with(status: &StackStatus) -> Vec<OwnedObject> {
+    status.started_runs.iter().filter(|run| run.purpose != Purpose::Destroy).map(owned).collect()
+}
+
+fn owned(run: &StartedRun) -> OwnedObject {
+    OwnedObject { name: run.name.clone(), uid: Some(run.uid.clone()) }
 }

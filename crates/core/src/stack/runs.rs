@@ -2,9 +2,9 @@
 //!
 //! None has an owner reference. With one, a deletion in the foreground would let the garbage collector delete the Workspace
 //! and the variables before anything is destroyed. They carry the Stack's name and UID instead, and the Stack deletes them
-//! when they are no longer needed.
+//! when they are no longer needed. Only the Run of its destruction outlives it, until its `ttlAfterFinished`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::{
@@ -22,7 +22,11 @@ use super::conditions::short;
 const NAME_MAX: usize = 40;
 
 /// The time for which a finished drift check is kept: long enough to read its log.
-const DRIFT_RUN_KEPT: std::time::Duration = std::time::Duration::from_secs(3600);
+const DRIFT_RUN_KEPT: Duration = Duration::from_secs(3600);
+
+/// The time for which a finished destruction is kept, also after its Stack is gone: longer than a weekend, so that its log
+/// can still be read.
+const DESTROY_RUN_KEPT: Duration = Duration::from_secs(3 * 24 * 3600);
 
 /// A Run that a Stack has started, with what the Stack's status says of it. The Run's own labels and annotations can be
 /// written by users.
@@ -183,7 +187,7 @@ pub(super) fn run(stack: &Stack, number: u32, purpose: Purpose, snapshot: Option
         retry: stack.spec.retry.clone(),
         // Nothing says who deleted the Stack.
         requested_by: by.filter(|_| purpose != Purpose::Destroy).map(str::to_owned),
-        ttl_after_finished: (purpose == Purpose::Drift).then(|| DRIFT_RUN_KEPT.into()),
+        ttl_after_finished: kept(purpose).map(Into::into),
         ..RunSpec::default()
     };
     let mut labels = owner_labels(stack);
@@ -202,6 +206,15 @@ pub(super) fn run(stack: &Stack, number: u32, purpose: Purpose, snapshot: Option
         },
         spec,
         status: None,
+    }
+}
+
+/// The time after which a finished Run is deleted, whatever becomes of its Stack.
+fn kept(purpose: Purpose) -> Option<Duration> {
+    match purpose {
+        Purpose::Drift => Some(DRIFT_RUN_KEPT),
+        Purpose::Destroy => Some(DESTROY_RUN_KEPT),
+        Purpose::Apply | Purpose::Correct | Purpose::Rollback => None,
     }
 }
 

@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use knoll_api::{
     Purpose,
-    names::{finalizer, label, reason},
+    names::{self, finalizer, label, reason},
     run::RunPhase,
     stack::{FailureStatus, OnFailure, Snapshot, StackPhase, StackSpec, StackStatus},
+    workspace::StateSummary,
 };
 use kube::ResourceExt;
 
@@ -20,7 +21,7 @@ use crate::{policy, status::Cause};
 pub enum StackState<'a> {
     /// The Stack has no finalizer, so nothing may be created for it. Next: `Outdated`, once it has the finalizer.
     Unclaimed,
-    /// Its dependencies form a circle, a Policy does not allow it, or its Workspace belongs to somebody else. Next: none until a person corrects it.
+    /// Its dependencies form a circle, a Policy does not allow it, or its Workspace or the state of its name belongs to somebody else. Next: none until a person corrects it.
     Blocked(Cause),
     /// A Run that applies a revision is unfinished. Next: `Applied` when it succeeds; `Held`, `Retrying`, `RollbackDue`,
     /// `Reverted` or `RollbackFailed` when it does not, as `spec.onFailure` says; `Outdated` when a newer revision takes
@@ -210,17 +211,38 @@ pub(super) fn blocked(facts: &StackFacts<'_>) -> Option<Cause> {
     if !violations.is_empty() {
         return Some(Cause::new(reason::POLICY_VIOLATION, policy::message(&violations)));
     }
-    let workspace = facts.workspace?;
-    let (name, namespace) = (workspace.name_any(), facts.stack.namespace().unwrap_or_default());
-    (workspace.labels().get(label::STACK) != Some(&name)).then(|| {
-        Cause::new(
-            reason::OBJECT_CONFLICT,
+    let (name, namespace) = (facts.stack.name_any(), facts.stack.namespace().unwrap_or_default());
+    let take_over = format!(
+        "let the Stack take it over with its state, and destroy what its module does not declare: kubectl label workspace {name} -n {namespace} {}={name}",
+        label::STACK,
+    );
+    let message = match facts.workspace {
+        Some(_) if has_workspace(facts) => return None,
+        Some(_) => format!(
+            "A Workspace `{name}` exists that no Stack has created. Rename the Stack, or {take_over}. To do without what the Workspace has made: knoll destroy -w {name} -n {namespace}, then knoll workspace delete {name} -n {namespace}"
+        ),
+        None => {
+            let left = foreign_state(facts)?;
             format!(
-                "A Workspace `{name}` exists that no Stack has created. Rename the Stack, delete the Workspace, or let the Stack take over the Workspace and its state: kubectl label workspace {name} -n {namespace} {}={name}",
-                label::STACK,
-            ),
-        )
-    })
+                "The state of an earlier Workspace `{name}` exists, and it has resources: {}. Rename the Stack; or create that Workspace again (knoll workspace new {name} -n {namespace}) and {take_over}. To forget the resources, which are not destroyed: kubectl delete secret {} -n {namespace}",
+                left.resources,
+                names::state_secret(&name),
+            )
+        }
+    };
+    Some(Cause::new(reason::OBJECT_CONFLICT, message))
+}
+
+/// Whether the Workspace of the Stack's name is for the Stack, or was that of an earlier Stack of this name.
+pub(super) fn has_workspace(facts: &StackFacts<'_>) -> bool {
+    facts.workspace.is_some_and(|workspace| workspace.labels().get(label::STACK) == Some(&facts.stack.name_any()))
+}
+
+/// The state with resources that a Workspace has left behind and that a Stack which has never started a Run cannot have
+/// made: its first apply would destroy whatever its module does not declare.
+fn foreign_state<'a>(facts: &StackFacts<'a>) -> Option<&'a StateSummary> {
+    let is_new = facts.stack.status.as_ref().is_none_or(|status| status.runs == 0);
+    facts.state.filter(|state| is_new && state.resources > 0)
 }
 
 /// Whether this snapshot is what exists.

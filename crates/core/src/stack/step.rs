@@ -136,8 +136,11 @@ fn under_way(facts: &StackFacts<'_>, mut status: StackStatus, run: &Run, running
         if problem.is_some() { " Or correct the Stack: a corrected run takes the place of this one." } else { "" };
     let failure = status.failure.as_ref().filter(|_| is_rollback);
     let failure = failure.map(|failure| format!(" It rolls back because: {}", failure.message)).unwrap_or_default();
-    let cause = Cause::new(why, conditions::of_run(run) + hint + &failure);
-    conditions::set(&mut status, facts.stack, next, Kstatus::Reconciling, &cause, now);
+    // Until the Run has a condition, that of its launch says as much: one write of the status less.
+    if conditions::has_reported(run) || !conditions::is_current(&status, facts.stack, next) {
+        let cause = Cause::new(why, conditions::of_run(run) + hint + &failure);
+        conditions::set(&mut status, facts.stack, next, Kstatus::Reconciling, &cause, now);
+    }
     let plan = Plan::publish(status);
     if (is_replaced || is_stuck_in_old_settings(facts, run)) && may_be_superseded(run) {
         return plan.then(StackAction::Supersede(run.name_any()));
@@ -253,11 +256,13 @@ pub(super) fn launching(
     let revision = run.spec.snapshot.as_ref().map(|snapshot| short(&snapshot.revision)).unwrap_or_default();
     let (phase, why, message) = match purpose {
         Purpose::Drift => return status,
-        Purpose::Apply => {
-            (StackPhase::Running, reason::PROGRESSING, format!("Run `{name}` is applying revision {revision}."))
-        }
+        Purpose::Apply => (
+            StackPhase::Running,
+            reason::PROGRESSING,
+            format!("Run `{name}` was started to apply revision {revision}."),
+        ),
         Purpose::Correct => {
-            let message = format!("Run `{name}` is applying revision {revision} again to correct drift.");
+            let message = format!("Run `{name}` was started to apply revision {revision} again and correct drift.");
             (StackPhase::Running, reason::PROGRESSING, message)
         }
         Purpose::Rollback => {

@@ -272,8 +272,8 @@ impl World {
             }
             StackAction::CleanUp => {
                 self.cleaned = true;
-                let own = self.status().started_runs;
-                self.runs.retain(|run| !own.iter().any(|record| OwnRun::of(record, run).is_some()));
+                let deleted = deleted_with(&self.status());
+                self.runs.retain(|run| !deleted.contains(&OwnedObject::of(run)));
                 self.workspace = None;
                 self.gone = !killed();
                 return None;

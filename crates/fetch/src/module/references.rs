@@ -74,8 +74,23 @@ pub(super) fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
+/// The sources in a text with a syntax error, so that terraform can tell about that error, and not about a module that was
+/// left out.
+fn in_lines(text: &str) -> Vec<String> {
+    let mut in_module = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        in_module |= line.trim_start().starts_with("module ");
+        let source = line.split("source").nth(1).filter(|_| in_module);
+        let value = source.and_then(|rest| rest.trim_start().strip_prefix('=')?.trim_start().strip_prefix('"'));
+        found.extend(value.and_then(|rest| rest.split_once('"')).map(|(value, _)| value.to_owned()));
+        in_module &= !line.trim_end().ends_with('}');
+    }
+    found
+}
+
 fn in_hcl(text: &str) -> Vec<String> {
-    let Ok(body) = Body::from_str(text) else { return Vec::new() };
+    let Ok(body) = Body::from_str(text) else { return in_lines(text) };
     body.get_blocks("module")
         .filter_map(|block| block.body.get_attribute("source")?.value.as_str().map(str::to_owned))
         .collect()
@@ -112,6 +127,8 @@ mod tests {
         let hcl = "module \"a\" {\n  source = \"./a\"\n}\nmodule \"b\" { source = \"hashicorp/b\" }\nresource \"x\" \"y\" { source = \"./no\" }\n";
         assert_eq!(in_hcl(hcl), ["./a", "hashicorp/b"]);
         assert_eq!(in_hcl("module {"), Vec::<String>::new());
+        let broken = "module \"a\" {\n  count  = 1\n  source = \"../a\"\n}\nresource \"x\" \"y\" {\n  source = \"./no\"\n}\nmodule \"b\" { source = \"./b\" }\nlocals { x = \n";
+        assert_eq!(in_hcl(broken), ["../a", "./b"], "a syntax error hid the local modules");
         let json = r#"{"module": {"a": {"source": "./a"}, "b": [{"source": "../b"}]}}"#;
         assert_eq!(in_json(json), ["./a", "../b"]);
         assert_eq!(in_json(r#"{"module": [{"a": {"source": "./a"}}]}"#), ["./a"]);

@@ -197,8 +197,8 @@ async fn clean_up(context: &Context, stack: &Subject<Stack>) -> Result<(), Error
         deleted.map_err(Error::api("cannot delete the state of a Stack"))?;
     }
     let runs = context.api::<Run>(namespace);
-    for record in stack.status.iter().flat_map(|status| &status.started_runs) {
-        delete(&runs, &OwnedObject { name: record.name.clone(), uid: Some(record.uid.clone()) }).await?;
+    for run in stack.status.iter().flat_map(stack::deleted_with) {
+        delete(&runs, &run).await?;
     }
     delete_owned::<Workspace>(context, stack).await
 }

@@ -32,6 +32,7 @@ pub(crate) fn context(client: Client) -> (Arc<Context>, Writers, Requests) {
         hub_url: "https://hub".to_owned(),
         hub_ca: String::new(),
         plugin_cache: None,
+        pulls_images: true,
     };
     let (caches, writers) = Caches::new();
     let (ask, requests) = Triggers::new();

@@ -215,6 +215,7 @@ impl Operator {
                 hub_url: "https://hub".to_owned(),
                 hub_ca: String::new(),
                 plugin_cache: None,
+                pulls_images: true,
             },
             lease,
             metrics,

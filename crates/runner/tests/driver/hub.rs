@@ -140,6 +140,7 @@ impl Hub {
             token_file: self.home.path().join("token"),
             work_dir: self.work_dir(),
             plugin_cache: None,
+            unused_image: None,
         };
         knoll_runner::run(config).await;
         self.last_report().exit.unwrap_or_default()

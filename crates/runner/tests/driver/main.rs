@@ -278,6 +278,7 @@ async fn an_init_that_can_pass_is_tried_again_and_another_is_not() {
         assert!(message.starts_with(says), "{message}");
         assert!(!message.contains('\u{1b}') && !message.contains('│'), "{message}");
         assert_eq!(hub.last_report().steps.len(), 2, "nothing runs after a failure");
+        assert_eq!(hub.log().contains("knoll: init failed, attempt 2 of 2; giving up"), attempts == 2, "{}", hub.log());
     }
 }
 

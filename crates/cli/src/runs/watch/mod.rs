@@ -81,7 +81,7 @@ pub async fn run(args: WatchArgs, outer: &Connection) -> Result<ExitCode> {
             () = tokio::time::sleep(SETTLE), if dirty && runs.listed => (dirty, draw) = (false, true),
             Some(input) = pressed(&mut keys) => {
                 for key in key::parse(&input) {
-                    let shown = view.runs(runs.objects.values().filter(|run| args.select.matches(run)));
+                    let shown = view.runs(runs.objects.values().filter(|run| args.select.matches(run) && args.select.shows(run)));
                     if view.press(key, &shown) {
                         return Ok(ExitCode::SUCCESS);
                     }
@@ -97,7 +97,8 @@ pub async fn run(args: WatchArgs, outer: &Connection) -> Result<ExitCode> {
             }
         }
         if let Some(screen) = screen.as_mut().filter(|_| draw && runs.listed) {
-            let shown = view.runs(runs.objects.values().filter(|run| args.select.matches(run)));
+            let shown =
+                view.runs(runs.objects.values().filter(|run| args.select.matches(run) && args.select.shows(run)));
             let stacks = stacks.objects.values().filter(|stack| args.select.matches_stack(stack));
             screen.draw(&view, &shown, decisions_first(stacks), args.select.all_namespaces);
         }

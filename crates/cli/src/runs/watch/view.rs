@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use knoll_api::Run;
 use knoll_api::run::{RunPhase, StepState};
-use knoll_core::run::answer;
 use kube::ResourceExt;
 
 use super::key::Key;
@@ -76,10 +75,9 @@ impl View {
         self.selected = runs.get(next).map(|run| (run.namespace(), run.name_any()));
     }
 
-    /// The runs to show: those that wait for a decision first, then the others, newest last. Reading runs that have
-    /// finished are left out.
+    /// The runs to show: those that wait for a decision first, then the others, newest last.
     pub fn runs<'a>(&self, all: impl Iterator<Item = &'a Run>) -> Vec<Run> {
-        let mut runs: Vec<Run> = all.filter(|run| !has_read(run) && self.matches(run)).cloned().collect();
+        let mut runs: Vec<Run> = all.filter(|run| self.matches(run)).cloned().collect();
         list::sort(&mut runs);
         // The sort is stable.
         runs.sort_by_key(|run| !waits(run));
@@ -105,11 +103,6 @@ pub fn waits(run: &Run) -> bool {
     let Some(status) = &run.status else { return false };
     let asks = || status.steps.iter().any(|step| step.state == StepState::Waiting);
     status.phase == RunPhase::Review || (!status.phase.is_finished() && asks())
-}
-
-/// Whether a run only read, and has finished.
-fn has_read(run: &Run) -> bool {
-    answer::answers(&run.spec) && run.status.as_ref().is_some_and(|status| status.phase.is_finished())
 }
 
 /// The parts of a list of `count` runs that fit into `room` lines: the `waiting` ones at its beginning and the newest at its
@@ -143,10 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn decisions_come_first_and_finished_reads_are_hidden() {
+    fn decisions_come_first() {
         let runs = [
             run("a", None, RunPhase::Succeeded),
-            run("b", Some("show"), RunPhase::Succeeded),
             run("c", Some("show"), RunPhase::Running),
             run("d", Some("state rm"), RunPhase::Failed),
             run("e", None, RunPhase::Review),

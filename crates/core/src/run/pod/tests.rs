@@ -19,6 +19,7 @@ fn platform() -> Platform {
         hub_url: "https://hub:8443".to_owned(),
         hub_ca: "PEM".to_owned(),
         plugin_cache: None,
+        pulls_images: true,
     }
 }
 
@@ -65,6 +66,20 @@ fn the_images_of_the_plan_take_the_place_of_those_that_were_written() {
     let spec = build(&run, &template, Stage::Apply, &platform()).unwrap().spec.unwrap();
     let images: Vec<_> = spec.containers.iter().filter_map(|container| container.image.as_deref()).collect();
     assert_eq!(images, ["knoll:1", "terraform@sha256:1", "scanner:2"]);
+}
+
+#[test]
+fn an_image_that_the_embedded_cluster_does_not_use_was_ignored_without_a_word() {
+    let told = |pulls_images: bool, image: Option<&str>| {
+        let platform = Platform { pulls_images, ..platform() };
+        let workspace = WorkspaceSpec { image: image.map(str::to_owned), ..WorkspaceSpec::default() };
+        let pod = build(&run(RunSpec::default()), &template(&workspace, &platform), Stage::Whole, &platform).unwrap();
+        let env = pod.spec.unwrap().containers.into_iter().filter_map(|container| container.env).flatten();
+        env.filter(|variable| variable.name == wire::env::UNUSED_IMAGE).find_map(|variable| variable.value)
+    };
+    assert_eq!(told(true, Some("mine:1")), None);
+    assert_eq!(told(false, Some("mine:1")).as_deref(), Some("mine:1"));
+    assert_eq!(told(false, None).as_deref(), Some(""));
 }
 
 #[test]

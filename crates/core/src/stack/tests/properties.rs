@@ -177,7 +177,7 @@ proptest! {
                 prop_assert_eq!(&world.exists, &None, "{}", world.shown());
                 return Ok(());
             }
-            prop_assert!(!world.cleaned || world.runs.is_empty(), "nothing starts after the end: {}", world.shown());
+            prop_assert!(!world.cleaned || world.current().is_none(), "nothing starts after the end: {}", world.shown());
         }
         world.stack.spec.suspend = false;
         world.annotate(annotation::RECONCILE, "now");
