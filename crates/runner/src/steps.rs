@@ -10,8 +10,9 @@ use bytes::Bytes;
 use futures::future::Either;
 use knoll_api::names;
 use knoll_api::run::{Operation, PlanSummary};
+use knoll_api::sensitive::of_description;
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{EndReason, Exit, Job, LARGEST_PLAN_JSON, PlanJudged, path, step_heading, stored};
+use knoll_api::wire::{EndReason, Exit, Job, LARGEST_PLAN_JSON, PlanJudged, Stage, path, step_heading, stored};
 use knoll_api::workspace::Tool;
 use reqwest::Method;
 use tokio::sync::watch;
@@ -171,6 +172,7 @@ impl Steps {
             StepName::Setup | StepName::Review => Ok(()),
             StepName::Init => self.init(uploads).await,
             StepName::Plan => self.plan().await.map(|made| *planned = Some(made)),
+            StepName::Judge => self.describe_stored().await.map(|stored| *planned = Some(stored)),
             StepName::Apply => self.apply(planned.as_ref()).await,
             StepName::Command => self.command(uploads).await,
             StepName::Outputs => self.settle().await,
@@ -263,8 +265,9 @@ impl Steps {
 
     /// Uploads the lock file if it has changed.
     fn keep_lock_file(&self, uploads: &mut Vec<JoinHandle<()>>) {
-        // Without providers there is no lock file.
-        if let Ok(lock_file) = std::fs::read(self.folders.lock_file())
+        // Without providers there is no lock file. The pod that describes a stored plan has the plan's own.
+        if self.job.stage != Stage::Judge
+            && let Ok(lock_file) = std::fs::read(self.folders.lock_file())
             && Some(lock_file.as_slice()) != self.job.lock_file.as_ref().map(String::as_bytes)
         {
             let hub = self.hub.clone();
@@ -302,6 +305,8 @@ impl Steps {
             let mut summary = self.describe(StepName::Plan, &planned.digest, changes).await?;
             if changes && self.job.judged {
                 self.have_judged(&planned.digest).await?;
+            } else if changes && self.is_reviewed() {
+                self.have_kept(&planned.digest).await;
             }
             if changes && self.is_reviewed() {
                 // The description has told the console which values to mask in the text.
@@ -328,6 +333,18 @@ impl Steps {
         Ok(planned)
     }
 
+    /// Describes the plan that another pod has stored, and has it judged.
+    async fn describe_stored(&self) -> Result<Planned, Failure> {
+        let digest = self.job.plan_digest.clone().unwrap_or_default();
+        self.verified_plan(&digest)?;
+        let mut summary = self.describe(StepName::Judge, &digest, true).await?;
+        self.have_judged(&digest).await?;
+        let text = self.render(StepName::Judge).await?;
+        summary.text_digest = Some(plan::digest(&text));
+        self.reporter.planned(summary);
+        Ok(Planned { digest, changes: true, text: Some(text), summary: None })
+    }
+
     /// Sends the plan's JSON to the hub, which judges it by the rules of Policies, and prints what they say. What follows
     /// from it is the hub's decision.
     async fn have_judged(&self, digest: &str) -> Result<(), Failure> {
@@ -347,6 +364,20 @@ impl Steps {
             self.console.line(&format!("knoll: {result}")).await;
         }
         Ok(())
+    }
+
+    /// Lets the hub keep the JSON of a plan that no rule judges, so that new rules can be tried on it. The run goes on
+    /// without that.
+    async fn have_kept(&self, digest: &str) {
+        let json = std::fs::read(self.folders.plan_json()).unwrap_or_default();
+        // The pod that describes the stored plan hands in its own.
+        if json.is_empty() || json.len() as u64 > LARGEST_PLAN_JSON || self.job.isolated {
+            return;
+        }
+        let address = format!("{}?digest={digest}", path::PLAN_JSON);
+        if let Err(error) = self.hub.send("the plan's JSON", Method::PUT, &address, json.into()).await {
+            tracing::warn!(%error, "the JSON of the plan is not kept");
+        }
     }
 
     /// Whether a person or a hook reviews the plan before it is applied.
@@ -399,7 +430,7 @@ impl Steps {
         let shown = shown.map_err(|error| {
             Failure::new(EndReason::StepFailed, format!("cannot read the state, so no hook runs: {error}"))
         })?;
-        self.console.learn(&sensitive::of_description(&shown));
+        self.console.learn(&of_description(&shown));
         Ok(())
     }
 
@@ -410,7 +441,9 @@ impl Steps {
         }
         let bytes = self.verified_plan(&planned.digest)?;
         let failed = |error| Failure::new(EndReason::StepFailed, error);
-        self.hub.send("the plan", Method::PUT, path::PLAN, bytes).await.map_err(failed)?;
+        if self.job.stage != Stage::Judge {
+            self.hub.send("the plan", Method::PUT, path::PLAN, bytes).await.map_err(failed)?;
+        }
         if let Some(text) = planned.text.clone() {
             self.hub.send("the plan's text", Method::PUT, path::PLAN_TEXT, text).await.map_err(failed)?;
         }

@@ -77,6 +77,8 @@ pub fn job(operation: Operation, steps: &[StepName]) -> Job {
         terraform_workspace: None,
         lock_file: None,
         judged: false,
+        isolated: false,
+        mirror: None,
         plan_digest: None,
         hooks: Vec::new(),
         retry: BTreeMap::new(),
