@@ -81,7 +81,7 @@ pub async fn plan(
             }),
             ..RuleSet::default()
         };
-        let work = of_policy(judge, rules, set, json.clone());
+        let work = of_policy(judge, name_of_policy, rules, set, json.clone());
         let late =
             || vec![Finding::failure("", format!("the rules of all Policies took longer than {} s", TIME.as_secs()))];
         let findings = match tokio::time::timeout_at(deadline, work).await {
@@ -94,7 +94,13 @@ pub async fn plan(
 }
 
 /// The findings of one Policy.
-async fn of_policy(judge: &Judge, rules: &PlanRules, mut set: RuleSet, plan: Bytes) -> Result<Vec<Finding>, Error> {
+async fn of_policy(
+    judge: &Judge,
+    policy: &str,
+    rules: &PlanRules,
+    mut set: RuleSet,
+    plan: Bytes,
+) -> Result<Vec<Finding>, Error> {
     let mut failed = Vec::new();
     set.rules.clone_from(&rules.rules);
     for (number, pack) in rules.rego.iter().enumerate() {
@@ -108,7 +114,7 @@ async fn of_policy(judge: &Judge, rules: &PlanRules, mut set: RuleSet, plan: Byt
             Err(error) => failed.push(failure(error.to_string())),
         }
     }
-    let mut findings = judge.evaluator.findings(&set, plan).await;
+    let mut findings = judge.evaluator.findings(policy, &set, plan).await;
     findings.append(&mut failed);
     Ok(findings)
 }

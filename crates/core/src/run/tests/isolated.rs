@@ -208,7 +208,7 @@ fn nothing_of_the_users_is_in_the_pod_that_describes() {
     assert_eq!(spec.automount_service_account_token, Some(false));
     assert_eq!(spec.node_selector.as_ref().unwrap()["pool"], "runs");
     let names: Vec<_> = spec.containers.iter().map(|container| container.name.as_str()).collect();
-    assert_eq!(names, ["install", "runner"], "no hook");
+    assert_eq!(names, ["knoll", "runner"], "no hook");
     let runner = &spec.containers[1];
     assert!(runner.resources.is_some() && runner.stdin.is_none() && runner.env_from.is_none());
     let text = serde_json::to_string(&pod).unwrap();
