@@ -211,7 +211,7 @@ fi
 "#;
 
 /// A Workspace whose pods have [`FORGER`] in place of terraform: a hostile image, hook or module can do the same.
-fn forging_workspace(namespace: &Namespace) {
+fn forging_workspace(namespace: &Namespace, variables: &serde_json::Value) {
     let tool =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tool"}, "data": {"terraform": FORGER}});
     namespace.create(&tool.to_string());
@@ -221,14 +221,14 @@ fn forging_workspace(namespace: &Namespace) {
         "volumes": [{"name": "tool", "configMap": {"name": "tool", "defaultMode": 0o755}}],
         "volumeMounts": [{"name": "tool", "mountPath": "/tool"}],
     });
-    let workspace = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Workspace", "metadata": {"name": "w"}, "spec": {"pod": pod}});
+    let workspace = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Workspace", "metadata": {"name": "w"}, "spec": {"pod": pod, "variables": variables}});
     namespace.create(&workspace.to_string());
 }
 
 #[tokio::test]
 async fn a_pod_that_forges_the_json_of_its_plan_is_caught_where_another_one_describes_it() {
     let namespace = World::get().namespace().await;
-    forging_workspace(&namespace);
+    forging_workspace(&namespace, &json!([]));
     let created = "changes.filter(c, 'create' in c.actions)";
     let rules = |more: &str| format!("rules: [{}]{more}", rule("nothing-new", "Deny", created, "Nothing new."));
     let policy = PolicyOf::apply(&namespace, "forged", &rules("")).await;
@@ -237,31 +237,27 @@ async fn a_pod_that_forges_the_json_of_its_plan_is_caught_where_another_one_desc
     namespace.run_in("forged", RunPhase::Succeeded).await;
 
     let module = MODULE.replace("\"a\"", "\"b\"").replace("data.a.", "data.b.");
-    let isolated = PolicyOf::apply(&namespace, "forged", &rules(", isolated: true")).await;
+    drop(policy);
+    let _isolated = PolicyOf::apply(&namespace, "isolated", &rules(", isolated: true")).await;
     namespace.create(&run("caught", "w", &inline(&module)));
     let (message, status) = refused(&namespace, "caught", reason::POLICY_VIOLATION).await;
     assert!(message.contains("Nothing new.") && message.contains("terraform_data.b"), "{message}");
     let steps: Vec<_> = status.steps.iter().map(|step| step.name.as_str()).collect();
     assert_eq!(steps, ["setup", "init", "plan", "judge"]);
     assert_eq!(status.pod_name.as_deref(), Some("caught-judge"));
-    drop((policy, isolated));
 }
 
 #[tokio::test]
 async fn an_approver_reads_the_plan_as_the_isolated_pod_describes_it() {
     let namespace = World::get().namespace().await;
-    forging_workspace(&namespace);
+    let kept = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kept"}, "stringData": {"word": "hunter2-and-more"}});
+    namespace.create(&kept.to_string());
+    let from = json!({"secretKeyRef": {"name": "kept", "key": "word"}});
+    forging_workspace(&namespace, &json!([{"key": "word", "sensitive": true, "valueFrom": from}]));
     let ask = rule("ask", "RequireApproval", "changes.filter(c, 'create' in c.actions)", "Ask.");
     let _policy = PolicyOf::apply(&namespace, "shown", &format!("rules: [{ask}], isolated: true")).await;
     let secret = "variable \"word\" {}\nresource \"terraform_data\" \"a\" { input = var.word }\n";
-    let variables = "  variables: {}\n";
-    let source = run("change", "w", &inline(secret)).replace("  variables: {word: change}\n", variables);
-    let kept = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kept"}, "stringData": {"word": "hunter2-and-more"}});
-    namespace.create(&kept.to_string());
-    let variable = json!({"spec": {"variables": [
-        {"key": "word", "sensitive": true, "valueFrom": {"secretKeyRef": {"name": "kept", "key": "word"}}},
-    ]}});
-    let _ = namespace.kubectl(&["patch", "workspace", "w", "--type=merge", "-p", &variable.to_string()]).ok();
+    let source = run("change", "w", &inline(secret)).replace("  variables: {word: change}\n", "");
     namespace.create(&source);
     let reviewed = namespace.run_in("change", RunPhase::Review).await.status.unwrap();
     assert_eq!(reviewed.plan.as_ref().map(|plan| plan.add), Some(1));

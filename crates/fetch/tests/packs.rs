@@ -56,7 +56,7 @@ async fn a_pack_of_a_repository_is_that_of_its_commit_for_ever() {
     let anybody = git_pack(&pack("", &commit), &Credentials::default(), &opened()).await.unwrap_err();
     assert!(anybody.to_string().contains("requires credentials"), "{anybody}");
     let closed = git_pack(&pack("", &commit), &with_password(), &Settings::default()).await.unwrap_err();
-    assert!(matches!(closed, Error::Forbidden { .. }), "{closed}");
+    assert!(closed.to_string().contains("is a loopback address"), "{closed}");
 }
 
 fn tar(files: &[(&str, &str)]) -> Vec<u8> {

@@ -205,10 +205,13 @@ deny[msg] { to_number(input.resource_changes[1].change.after.size) > 1; msg := "
     #[test]
     fn files_of_a_pack_use_each_other() {
         let files = [
-            ("lib/tags.rego", "package lib.tags\nhas_team(change) if change.change.after.tags.team"),
+            (
+                "lib/tags.rego",
+                "package lib.tags\nkinds := {\"aws_s3_bucket\"}\nhas_team(change) if change.change.after.tags.team",
+            ),
             (
                 "main.rego",
-                "package main\nimport data.lib.tags\ndeny contains change.address if {\n some change in input.resource_changes\n not tags.has_team(change)\n}",
+                "package main\nimport data.lib.tags\ndeny contains change.address if {\n some change in input.resource_changes\n change.type in tags.kinds\n not data.lib.tags.has_team(change)\n}",
             ),
         ];
         let files = files.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();

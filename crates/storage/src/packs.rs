@@ -56,26 +56,27 @@ impl Packs {
     /// When it cannot be fetched, or is not what the Policy names.
     pub async fn texts(&self, pack: &RegoPack) -> Result<Option<Arc<Texts>>, PackUnavailable> {
         let Some(key) = key(pack) else { return Ok(None) };
-        let slot = self.slot(key);
+        let (packs, pack, slot) = (self.clone(), pack.clone(), self.slot(key));
+        // A fetch goes on when nobody waits for it any more: whoever asks next has its result.
+        let known = tokio::spawn(async move { packs.known(&slot, &pack).await }).await;
+        let broken = |_| Err(PackUnavailable("its fetch broke off; run it again".to_owned()));
+        known.unwrap_or_else(broken).map(Some)
+    }
+
+    async fn known(&self, slot: &Slot, pack: &RegoPack) -> Result<Arc<Texts>, PackUnavailable> {
         let mut known = slot.lock().await;
         if let Some(texts) = &known.texts {
-            return Ok(Some(Arc::clone(texts)));
+            return Ok(Arc::clone(texts));
         }
-        if let Some((at, why)) = known.failed.as_ref().filter(|(at, _)| at.elapsed() < PAUSE) {
-            tracing::debug!(elapsed = ?at.elapsed(), "a pack could not be fetched a moment ago");
+        if let Some((_, why)) = known.failed.as_ref().filter(|(at, _)| at.elapsed() < PAUSE) {
             return Err(why.clone());
         }
-        match self.fetch(pack).await {
-            Ok(texts) => {
-                let texts = Arc::new(texts);
-                *known = Known { texts: Some(Arc::clone(&texts)), failed: None };
-                Ok(Some(texts))
-            }
-            Err(why) => {
-                known.failed = Some((Instant::now(), why.clone()));
-                Err(why)
-            }
-        }
+        let fetched = self.fetch(pack).await.map(Arc::new);
+        *known = match &fetched {
+            Ok(texts) => Known { texts: Some(Arc::clone(texts)), failed: None },
+            Err(why) => Known { texts: None, failed: Some((Instant::now(), why.clone())) },
+        };
+        fetched
     }
 
     fn slot(&self, key: String) -> Arc<Slot> {
