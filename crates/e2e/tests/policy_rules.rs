@@ -285,20 +285,22 @@ fn open_address(world: &World) -> String {
 /// A Secret in the operator's own namespace, deleted afterwards.
 struct Credentials<'a> {
     world: &'a World,
+    home: &'static str,
     name: String,
 }
 
 impl<'a> Credentials<'a> {
     fn create(world: &'a World, name: String) -> Self {
+        let home = if world.is_real() { "knoll-system" } else { "kube-system" };
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"username": USER, "password": PASSWORD}});
-        let _ = world.kubectl_with(&secret.to_string(), &["-n", "knoll-system", "create", "-f", "-"]).ok();
-        Self { world, name }
+        let _ = world.kubectl_with(&secret.to_string(), &["-n", home, "create", "-f", "-"]).ok();
+        Self { world, home, name }
     }
 }
 
 impl Drop for Credentials<'_> {
     fn drop(&mut self) {
-        let _ = self.world.kubectl(&["-n", "knoll-system", "delete", "secret", &self.name, "--ignore-not-found"]);
+        let _ = self.world.kubectl(&["-n", self.home, "delete", "secret", &self.name, "--ignore-not-found"]);
     }
 }
 
