@@ -38,7 +38,7 @@ pub struct PolicyTestArgs {
     #[arg(long, env = "KNOLL_SINCE", value_name = "DURATION", requires = "file", conflicts_with = "plan", value_parser = kept::time)]
     since: Option<Duration>,
     /// With --since: the runs of all namespaces
-    #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES", requires = "since")]
+    #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES")]
     all_namespaces: bool,
     /// The text of a pack that the Policy takes from a ConfigMap, a git repository or a registry
     #[arg(long = "pack", env = "KNOLL_PACK", value_name = "NAME=FILE", value_parser = pack)]
