@@ -1,6 +1,6 @@
-//! The pod that describes a stored plan for the rules of Policies, from the plan alone.
+//! What the rules of Policies judge: the JSON of a plan, and the pod that makes it from a stored plan alone.
 //!
-//! *Guarantees.* Nothing of the module, its variables, its arguments or its environment is written or run here: terraform reads
+//! *Guarantees.* Nothing of the module, its variables, its arguments or its environment is written or run in that pod: terraform reads
 //! the plan, which has its own copy of the configuration. Providers run, because they describe their resources; they are those
 //! of the plan's own lock file, and come from the Policy's mirror alone if it names one.
 
@@ -10,10 +10,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use hcl_edit::structure::Body;
-use knoll_api::wire::Job;
+use knoll_api::wire::{EndReason, Job, LARGEST_PLAN_JSON, PlanJudged, path};
+use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use crate::setup::{Folders, SetupError, write};
+use crate::steps::{Failure, Steps};
 use crate::tool;
 
 /// The lock file among the files of a plan.
@@ -60,6 +62,43 @@ pub fn prepare(job: &Job, plan: &[u8], folders: &Folders) -> Result<(), SetupErr
     write(&module.join(LOCK_FILE), lock_file.as_bytes())?;
     write(&folders.plan(), plan)?;
     write(&folders.settings(), job.mirror.as_deref().map(mirrored).unwrap_or_default().as_bytes())
+}
+
+impl Steps {
+    /// Sends the plan's JSON to the hub, which judges it by the rules of Policies, and prints what they say. What follows
+    /// from it is the hub's decision.
+    pub(crate) async fn have_judged(&self, digest: &str) -> Result<(), Failure> {
+        let failed = |why: String| {
+            Failure::new(EndReason::StepFailed, format!("the plan cannot be judged by the rules of Policies: {why}"))
+        };
+        let json = std::fs::read(self.folders.plan_json()).map_err(|error| failed(error.to_string()))?;
+        if json.len() as u64 > LARGEST_PLAN_JSON {
+            let (has, most) = (json.len() >> 20, LARGEST_PLAN_JSON >> 20);
+            return Err(failed(format!("its JSON has {has} MiB, and they judge {most} MiB at most; split the module")));
+        }
+        let address = format!("{}?digest={digest}", path::PLAN_JSON);
+        let judged = self.hub.send("the plan's JSON", Method::PUT, &address, json.into()).await;
+        let judged = judged.map_err(|error| failed(error.sentence()))?;
+        let PlanJudged { results } = serde_json::from_slice(&judged).map_err(|error| failed(error.to_string()))?;
+        for result in results {
+            self.console.line(&format!("knoll: {result}")).await;
+        }
+        Ok(())
+    }
+
+    /// Lets the hub keep the JSON of a plan that no rule judges, so that new rules can be tried on it. The run goes on
+    /// without that.
+    pub(crate) async fn have_kept(&self, digest: &str) {
+        let json = std::fs::read(self.folders.plan_json()).unwrap_or_default();
+        // The pod that describes the stored plan hands in its own.
+        if json.is_empty() || json.len() as u64 > LARGEST_PLAN_JSON || self.job.isolated {
+            return;
+        }
+        let address = format!("{}?digest={digest}", path::PLAN_JSON);
+        if let Err(error) = self.hub.send("the plan's JSON", Method::PUT, &address, json.into()).await {
+            tracing::warn!(%error, "the JSON of the plan is not kept");
+        }
+    }
 }
 
 /// Settings by which every provider comes from one mirror.

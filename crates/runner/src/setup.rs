@@ -139,7 +139,7 @@ impl Folders {
         self.root.join("stdin")
     }
 
-    /// The CLI configuration.
+    /// The CLI configuration of terraform in this run.
     pub fn settings(&self) -> PathBuf {
         self.root.join("terraformrc")
     }

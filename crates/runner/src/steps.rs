@@ -12,7 +12,7 @@ use knoll_api::names;
 use knoll_api::run::{Operation, PlanSummary};
 use knoll_api::sensitive::of_description;
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{EndReason, Exit, Job, LARGEST_PLAN_JSON, PlanJudged, Stage, path, step_heading, stored};
+use knoll_api::wire::{EndReason, Exit, Job, Stage, path, step_heading, stored};
 use knoll_api::workspace::Tool;
 use reqwest::Method;
 use tokio::sync::watch;
@@ -343,41 +343,6 @@ impl Steps {
         summary.text_digest = Some(plan::digest(&text));
         self.reporter.planned(summary);
         Ok(Planned { digest, changes: true, text: Some(text), summary: None })
-    }
-
-    /// Sends the plan's JSON to the hub, which judges it by the rules of Policies, and prints what they say. What follows
-    /// from it is the hub's decision.
-    async fn have_judged(&self, digest: &str) -> Result<(), Failure> {
-        let failed = |why: String| {
-            Failure::new(EndReason::StepFailed, format!("the plan cannot be judged by the rules of Policies: {why}"))
-        };
-        let json = std::fs::read(self.folders.plan_json()).map_err(|error| failed(error.to_string()))?;
-        if json.len() as u64 > LARGEST_PLAN_JSON {
-            let (has, most) = (json.len() >> 20, LARGEST_PLAN_JSON >> 20);
-            return Err(failed(format!("its JSON has {has} MiB, and they judge {most} MiB at most; split the module")));
-        }
-        let address = format!("{}?digest={digest}", path::PLAN_JSON);
-        let judged = self.hub.send("the plan's JSON", Method::PUT, &address, json.into()).await;
-        let judged = judged.map_err(|error| failed(error.sentence()))?;
-        let PlanJudged { results } = serde_json::from_slice(&judged).map_err(|error| failed(error.to_string()))?;
-        for result in results {
-            self.console.line(&format!("knoll: {result}")).await;
-        }
-        Ok(())
-    }
-
-    /// Lets the hub keep the JSON of a plan that no rule judges, so that new rules can be tried on it. The run goes on
-    /// without that.
-    async fn have_kept(&self, digest: &str) {
-        let json = std::fs::read(self.folders.plan_json()).unwrap_or_default();
-        // The pod that describes the stored plan hands in its own.
-        if json.is_empty() || json.len() as u64 > LARGEST_PLAN_JSON || self.job.isolated {
-            return;
-        }
-        let address = format!("{}?digest={digest}", path::PLAN_JSON);
-        if let Err(error) = self.hub.send("the plan's JSON", Method::PUT, &address, json.into()).await {
-            tracing::warn!(%error, "the JSON of the plan is not kept");
-        }
     }
 
     /// Whether a person or a hook reviews the plan before it is applied.

@@ -1,7 +1,7 @@
 //! `knoll policy`: lists Policies, explains what they demand of a Workspace, and tests their rules on plans.
 
+mod earlier;
 mod explain;
-mod kept;
 mod list;
 mod test;
 

@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::kept;
+use super::earlier;
 use crate::connect::Connection;
 use crate::output;
 use crate::runs::verdict::results_table;
@@ -35,7 +35,7 @@ pub struct PolicyTestArgs {
     #[arg(long, env = "KNOLL_PLAN", value_name = "FILE", requires = "file")]
     plan: Option<PathBuf>,
     /// Evaluate the rules on the plans of the runs of this time that are kept, such as `30d`, with your own rights
-    #[arg(long, env = "KNOLL_SINCE", value_name = "DURATION", requires = "file", conflicts_with = "plan", value_parser = kept::time)]
+    #[arg(long, env = "KNOLL_SINCE", value_name = "DURATION", requires = "file", conflicts_with = "plan", value_parser = earlier::time)]
     since: Option<Duration>,
     /// With --since: the runs of all namespaces
     #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES")]
@@ -100,7 +100,7 @@ pub async fn run(args: PolicyTestArgs, outer: &Connection) -> Result<ExitCode> {
     let packs: Packs = args.packs.into_iter().collect();
     if let (Some(file), Some(since)) = (&args.file, args.since) {
         let rules = Rules { evaluator, policies: policies(file)?, packs };
-        return kept::run(&rules, since, args.all_namespaces, &args.connection.or(outer)).await;
+        return earlier::run(&rules, since, args.all_namespaces, &args.connection.or(outer)).await;
     }
     if let (Some(file), Some(plan)) = (&args.file, &args.plan) {
         let verdict = judged(&evaluator, file, plan, packs, None, None).await?;
