@@ -28,6 +28,7 @@ pub mod policy;
 pub mod purpose;
 mod rules;
 pub mod run;
+pub mod sensitive;
 pub mod source;
 pub mod stack;
 pub mod step;

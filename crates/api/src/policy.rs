@@ -10,7 +10,7 @@ mod plan;
 pub mod windows;
 
 pub use limits::{LimitRules, RetentionLimits, RunLimits};
-pub use plan::{PackRef, PlanOverride, PlanRule, PlanRules, RegoPack, RuleAction};
+pub use plan::{GitPack, OciPack, PackRef, PlanOverride, PlanRule, PlanRules, RegoPack, RuleAction};
 pub use windows::{Change, Freeze, OpenWindow, WindowRules};
 
 use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};

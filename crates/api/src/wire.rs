@@ -58,8 +58,10 @@ pub const PROTOCOL: u32 = 2;
 pub enum Stage {
     /// All of it: nobody has to review. Nothing follows.
     Whole,
-    /// Up to the plan that a person reviews. Next: `Apply`, in a pod of its own.
+    /// Up to the plan that a person reviews. Next: `Judge` or `Apply`, in a pod of its own.
     Plan,
+    /// The description of the stored plan for the rules of Policies, in a pod without anything of the user's. Next: `Apply`.
+    Judge,
     /// From the approved plan on. Nothing follows.
     Apply,
 }
@@ -231,6 +233,12 @@ pub struct Job {
     /// The digest of the plan to apply; its bytes are at [`path::PLAN`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_digest: Option<String>,
+    /// Whether another pod describes the plan for the rules: what this one says of it counts for nothing.
+    #[serde(default)]
+    pub isolated: bool,
+    /// The only network mirror that providers come from; any place when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
     /// The hooks of the steps that this pod has to do, in order.
     #[serde(default)]
     pub hooks: Vec<JobHook>,

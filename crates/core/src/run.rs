@@ -3,6 +3,7 @@
 //! ```text
 //! Pending -> Queued -> Starting -> Running -> Succeeded | Failed | Cancelled
 //!                                  Running -> Review -> Running | Discarded | Cancelled
+//! Running -> Running               (the plan is handed over to a pod that describes it for the rules of Policies)
 //! Pending -> Review -> Queued      (a privileged command is approved before it queues)
 //! ```
 //!
@@ -20,6 +21,7 @@ pub mod cancellation;
 mod cleanup;
 pub mod covers;
 pub mod frozen;
+pub mod isolated;
 pub mod pod;
 pub mod pod_outcome;
 pub mod progress;
@@ -224,6 +226,9 @@ pub fn decide(seen: &RunFacts<'_>, now: Timestamp) -> RunDecision {
     }
     match status.phase {
         RunPhase::Pending | RunPhase::Queued => before_pod(seen, status, now),
+        RunPhase::Starting | RunPhase::Running if steps::awaits_judge(&seen.run.spec, &status) => {
+            isolated::before_judge(seen, status, now)
+        }
         RunPhase::Starting | RunPhase::Running => with_pod(seen, status, now),
         RunPhase::Review => in_review(seen, status, now),
         RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled | RunPhase::Discarded => {
@@ -267,8 +272,8 @@ fn started(run: &Run, mut status: RunStatus, pod: String, uid: String, now: Time
     (status.pod_name, status.pod_uid) = (Some(pod), Some(uid));
     (status.reported_at, status.stop_requested_at, status.start_failure) = (None, None, None);
     status.started_at.get_or_insert(MicroTime(now));
-    // The second pod follows a plan: its run was under way already.
-    let planned = steps::stage(&run.spec, &status) == Stage::Apply;
+    // A second pod follows a plan: its run was under way already.
+    let planned = matches!(steps::stage(&run.spec, &status), Stage::Judge | Stage::Apply);
     let phase = if planned { RunPhase::Running } else { RunPhase::Starting };
     status::enter(&mut status, run, phase, &cause, now);
     status
@@ -291,7 +296,8 @@ fn blocked(run: &Run, reason: &str, message: &str, now: Timestamp) -> RunStatus 
 /// its status, as the Policies of the moment at which it starts judge it.
 fn waiting(run: &Run, cause: &Cause, now: Timestamp) -> RunStatus {
     let mut status = status::of(run);
-    let phase = if status.phase == RunPhase::Review { RunPhase::Review } else { RunPhase::Pending };
+    let is_under_way = matches!(status.phase, RunPhase::Review | RunPhase::Running);
+    let phase = if is_under_way { status.phase } else { RunPhase::Pending };
     status::enter(&mut status, run, phase, cause, now);
     if phase == RunPhase::Pending && conditions::holds(&status.conditions, condition::QUEUED) {
         let message = "It has left the queue.";
@@ -427,7 +433,7 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         Turn::Now if finalizers(&run.spec).is_some() && !is_held(run) => Decision::act(RunAction::AddFinalizer),
         Turn::Now => {
             status.approval = Some(demands.approval);
-            status.plan_verdict = policy::plan::open_verdict(demands.is_judged);
+            status.plan_verdict = policy::plan::open_verdict(&demands);
             let is_open = status.job.is_none();
             let stage = if is_open && two_accounts { Stage::Plan } else { steps::stage(&run.spec, &status) };
             create_pod(seen, status, stage, now).at_the_latest(deadline)

@@ -17,7 +17,7 @@ use knoll_core::{
     machine::Settled,
     pod,
     policy::Effective,
-    run::{self, RunAction, RunDecision, RunFacts, RunOutcome},
+    run::{self, RunAction, RunDecision, RunFacts, RunOutcome, isolated},
     stack::{self, Launched},
     steps::Stage,
 };
@@ -298,6 +298,11 @@ async fn template(
 ) -> Result<PodTemplate, FreezeError> {
     let jobs = context.storage.frozen_jobs();
     match (&status.job, stage) {
+        (Some(summary), Stage::Judge) => {
+            let isolated =
+                status.plan_verdict.as_ref().and_then(|verdict| verdict.isolated.clone()).unwrap_or_default();
+            Ok(isolated::template(&jobs.get(run, summary).await?, &isolated, &context.platform))
+        }
         (Some(summary), _) => {
             let pinned = frozen::pinned(run, summary);
             Ok(PodTemplate { pinned, ..jobs.get(run, summary).await?.template(&run.name_any(), &summary.digest) })
@@ -315,7 +320,9 @@ async fn template(
             status.job = Some(summary);
             Ok(template)
         }
-        (None, Stage::Apply) => Err(FreezeError::Changed("The status, which names no frozen job,".to_owned())),
+        (None, Stage::Judge | Stage::Apply) => {
+            Err(FreezeError::Changed("The status, which names no frozen job,".to_owned()))
+        }
     }
 }
 

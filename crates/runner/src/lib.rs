@@ -16,6 +16,7 @@ mod gate;
 mod hooks;
 mod hub;
 mod install;
+mod judge;
 mod log;
 mod memory;
 mod plan;

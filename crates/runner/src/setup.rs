@@ -59,6 +59,9 @@ pub enum SetupError {
     /// The value of an environment variable is not a scalar.
     #[error("the environment variable `{0}` must be a string, a number or a boolean")]
     Environment(String),
+    /// The plan that another pod has stored.
+    #[error("the stored plan is not one that terraform or tofu made, so it cannot be described; run it again")]
+    Plan,
     #[error("cannot write `{}`: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
 }
@@ -136,7 +139,8 @@ impl Folders {
         self.root.join("stdin")
     }
 
-    fn settings(&self) -> PathBuf {
+    /// The CLI configuration of terraform in this run.
+    pub fn settings(&self) -> PathBuf {
         self.root.join("terraformrc")
     }
 }
@@ -332,8 +336,10 @@ pub fn environment(
     let home = env.get(OsStr::new("HOME")).map(PathBuf::from);
     let own = [".terraformrc", ".tofurc"];
     let at_home = home.is_some_and(|home| own.iter().any(|name| home.join(name).is_file()));
-    // The image's own CLI configuration is kept, so that its mirrors work.
-    if !settings && at_home {
+    // The image's own CLI configuration is kept, so that its mirrors work, unless a Policy names the only one.
+    if job.mirror.is_some() {
+        set(&mut env, "TF_CLI_CONFIG_FILE", folders.settings());
+    } else if !settings && at_home {
         env.remove(OsStr::new("TF_CLI_CONFIG_FILE"));
     } else if !settings {
         set(&mut env, "TF_CLI_CONFIG_FILE", folders.settings());

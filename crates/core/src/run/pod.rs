@@ -117,6 +117,7 @@ pub enum Error {
 pub fn name(run: &str, stage: Stage) -> String {
     match stage {
         Stage::Whole | Stage::Plan => run.to_owned(),
+        Stage::Judge => format!("{run}-judge"),
         Stage::Apply => format!("{run}-apply"),
     }
 }
@@ -144,10 +145,13 @@ pub fn build(run: &Run, template: &PodTemplate, stage: Stage, platform: &Platfor
     }
     let settings = template.settings.clone();
     let service_account_name = steps::account(&settings, &run.spec, stage).map(str::to_owned);
+    // The shared folder of providers is written by the pods of users.
+    let own = Platform { plugin_cache: None, ..platform.clone() };
+    let platform = if stage == Stage::Judge { &own } else { platform };
     let volumes = volumes(template, platform)?;
     let affinity = settings.affinity()?;
     let security_context = settings.security_context()?;
-    let containers = containers(run, template, platform)?;
+    let containers = containers(run, template, stage, platform)?;
     let metadata = metadata(run, stage, &settings);
     let PodSettings {
         node_selector,
@@ -255,7 +259,12 @@ fn install(settings: &PodSettings, platform: &Platform) -> Result<Option<Contain
 }
 
 /// What brings the runner, the runner, and one container for each hook that has an image of its own.
-fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<Vec<Container>, PodSettingsError> {
+fn containers(
+    run: &Run,
+    template: &PodTemplate,
+    stage: Stage,
+    platform: &Platform,
+) -> Result<Vec<Container>, PodSettingsError> {
     let PodTemplate { image, image_is_named: _, settings, pinned, copies } = template;
     let image_of = |container: &str, written: &str| pinned.get(container).map_or(written, String::as_str).to_owned();
     let mut mounts = vec![
@@ -277,6 +286,8 @@ fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<
         .then(|| settings.env_from.iter().map(|from| copies.in_env_from(from.clone())).collect::<Vec<_>>());
     let security_context = settings.container_security_context()?;
 
+    let is_judge = stage == Stage::Judge;
+    let attach = run.spec.attach && !is_judge;
     let runner = Container {
         name: names::pod::CONTAINER.to_owned(),
         image: Some(image_of(names::pod::CONTAINER, image)),
@@ -287,11 +298,11 @@ fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<
         resources: settings.resources.clone(),
         security_context: security_context.clone(),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        stdin: run.spec.attach.then_some(true),
-        tty: run.spec.attach.then_some(true),
+        stdin: attach.then_some(true),
+        tty: attach.then_some(true),
         ..Container::default()
     };
-    let hooks = run.spec.hooks.iter().filter_map(|hook| {
+    let hooks = run.spec.hooks.iter().filter(|_| !is_judge).filter_map(|hook| {
         let name = hook_container(hook)?;
         Some(Container {
             command: Some(command(platform.runner, &name, &["runner", "hook", &hook.name])),

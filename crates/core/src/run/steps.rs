@@ -46,13 +46,14 @@ pub fn has_two_accounts(spec: &RunSpec, settings: &PodSettings) -> bool {
 pub fn account<'a>(settings: &'a PodSettings, spec: &RunSpec, stage: Stage) -> Option<&'a str> {
     match stage {
         Stage::Plan => settings.plan_account(),
+        Stage::Judge => None,
         Stage::Apply => settings.apply_account(),
         Stage::Whole if queue::lane(spec) == Lane::AtOnce => settings.plan_account(),
         Stage::Whole => settings.apply_account(),
     }
 }
 
-fn plans_and_applies(spec: &RunSpec) -> bool {
+pub(crate) fn plans_and_applies(spec: &RunSpec) -> bool {
     matches!(spec.operation, Operation::Apply | Operation::Destroy | Operation::Refresh)
 }
 
@@ -61,9 +62,22 @@ fn plans_and_applies(spec: &RunSpec) -> bool {
 pub fn stage(spec: &RunSpec, status: &RunStatus) -> Stage {
     match (is_split(spec, status), &status.decision) {
         (false, _) => Stage::Whole,
+        (true, None) if is_handed_over(status) => Stage::Judge,
         (true, None) => Stage::Plan,
         (true, Some(_)) => Stage::Apply,
     }
+}
+
+/// Whether the pod that plans has done its work, and another one describes the stored plan for the rules of Policies.
+fn is_handed_over(status: &RunStatus) -> bool {
+    let is_isolated = status.plan_verdict.as_ref().is_some_and(|verdict| verdict.isolated.is_some());
+    is_isolated && status.steps.iter().any(|step| step.name == StepName::Judge)
+}
+
+/// Whether the run has a plan and no pod: the one that describes the plan has to be created.
+#[must_use]
+pub fn awaits_judge(spec: &RunSpec, status: &RunStatus) -> bool {
+    status.pod_uid.is_none() && stage(spec, status) == Stage::Judge
 }
 
 /// The steps that a pod of this stage does, in order. Hooks that the run does not have make no step.
@@ -124,6 +138,9 @@ pub(crate) fn is_hook(step: StepName) -> bool {
 
 /// Whether a pod of this stage does the step. A second pod sets up and initialises again: it has a new disk.
 fn belongs(spec: &RunSpec, asks: bool, stage: Stage, step: StepName) -> bool {
+    if stage == Stage::Judge {
+        return matches!(step, StepName::Setup | StepName::Init | StepName::Judge);
+    }
     let operation = spec.operation;
     let plans = stage != Stage::Apply && operation != Operation::Command && !asks;
     let applies = stage != Stage::Plan && !matches!(operation, Operation::Plan | Operation::Command);
@@ -133,8 +150,8 @@ fn belongs(spec: &RunSpec, asks: bool, stage: Stage, step: StepName) -> bool {
         StepName::PrePlan | StepName::Plan | StepName::PostPlan => plans,
         StepName::PreApply | StepName::Apply | StepName::PostApply | StepName::Outputs => applies,
         StepName::Command => operation == Operation::Command,
-        // No pod does the review: it is what happens between two of them.
-        StepName::Review => false,
+        // The review is done by no pod, and the description of the stored plan by one of its own.
+        StepName::Review | StepName::Judge => false,
     }
 }
 
@@ -188,6 +205,12 @@ mod tests {
     fn a_review_parts_the_steps_in_two() {
         check(Operation::Apply, Stage::Plan, &[], "setup init plan");
         check(Operation::Apply, Stage::Apply, &[], "setup init apply outputs");
+    }
+
+    #[test]
+    fn the_pod_that_describes_a_stored_plan_runs_no_hook() {
+        check(Operation::Apply, Stage::Judge, &[HookStep::PreInit, HookStep::PostInit], "setup init judge");
+        check(Operation::Destroy, Stage::Judge, &[HookStep::PostPlan], "setup init judge");
     }
 
     #[test]
