@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use bytes::Bytes;
-use futures::TryStreamExt;
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, TryStreamExt};
 use jiff::Timestamp;
 use knoll_api::Digest;
 use knoll_api::wire::LARGEST_CONTENT;
@@ -18,6 +18,8 @@ use crate::target::{Target, describe};
 
 /// The largest record, and the largest object. An API server takes none above 1.5 MiB, and a lock file is a few KiB.
 const LARGEST_DOCUMENT: u64 = 4 * 1024 * 1024;
+/// Names in one folder. A state that is written every two minutes has as many versions in the 90 days of the default.
+const MOST_NAMES: usize = 65_536;
 /// The number of hex digits of a digest.
 const DIGEST_DIGITS: usize = 64;
 
@@ -216,9 +218,20 @@ impl Archive {
 
     /// The names of everything in a folder.
     pub(crate) async fn list(&self, path: &Path) -> Result<Vec<String>, ArchiveError> {
-        let found = self.target.store.list(Some(path));
-        let found = found.try_filter_map(async |meta| Ok(meta.location.filename().map(str::to_owned)));
-        found.try_collect().await.map_err(|error: object_store::Error| self.failed(describe(&error)))
+        self.list_within(path, MOST_NAMES).await
+    }
+
+    async fn list_within(&self, path: &Path, most: usize) -> Result<Vec<String>, ArchiveError> {
+        let mut found = self.target.store.list(Some(path));
+        let mut names = Vec::new();
+        while let Some(meta) = found.try_next().await.map_err(|error| self.failed(describe(&error)))? {
+            if names.len() >= most {
+                let why = format!("it has more than {most} names; delete those that Knoll has not written");
+                return Err(ArchiveError::Damaged { path: path.to_string(), why });
+            }
+            names.extend(meta.location.filename().map(str::to_owned));
+        }
+        Ok(names)
     }
 
     pub(crate) async fn exists(&self, path: &Path) -> Result<bool, ArchiveError> {
@@ -248,11 +261,13 @@ impl Archive {
             error => self.failed(describe(&error)),
         };
         let found = self.target.store.get(path).await.map_err(failed)?;
-        if found.meta.size > limit {
+        let too_large = || {
             let why = format!("it has more than {} MiB", limit / 1024 / 1024);
-            return Err(ArchiveError::Damaged { path: path.to_string(), why });
-        }
-        found.bytes().await.map_err(failed)
+            ArchiveError::Damaged { path: path.to_string(), why }
+        };
+        let declared = found.meta.size;
+        let bytes = within(declared, limit, found.into_stream()).await.map_err(failed)?;
+        bytes.ok_or_else(too_large)
     }
 
     pub(crate) fn document_limit() -> u64 {
@@ -262,6 +277,25 @@ impl Archive {
     fn failed(&self, why: String) -> ArchiveError {
         ArchiveError::Target { target: self.target.shown().to_owned(), why }
     }
+}
+
+/// The bytes of a stream; none if there are more than `limit`, whatever the server has `declared`.
+async fn within<E>(
+    declared: u64,
+    limit: u64,
+    mut pieces: impl Stream<Item = Result<Bytes, E>> + Unpin,
+) -> Result<Option<Bytes>, E> {
+    if declared > limit {
+        return Ok(None);
+    }
+    let mut all = BytesMut::new();
+    while let Some(piece) = pieces.try_next().await? {
+        if (all.len() + piece.len()) as u64 > limit {
+            return Ok(None);
+        }
+        all.extend_from_slice(&piece);
+    }
+    Ok(Some(all.freeze()))
 }
 
 pub(crate) fn check(name: &str) -> Result<(), ArchiveError> {
@@ -278,4 +312,35 @@ async fn unpack(path: &Path, packed: Bytes) -> Result<Bytes, ArchiveError> {
     });
     let unpacked = unpacked.await.map_err(|_| damaged("it cannot be decompressed"))?;
     Ok(unpacked.ok_or_else(|| damaged("it cannot be decompressed"))?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// Whoever may write the bucket chooses how many names the operator holds in memory.
+    #[tokio::test]
+    async fn a_folder_with_names_without_end_was_listed_to_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::new(Target::open(&format!("file://{}", folder.path().display())).unwrap());
+        let path = archive.versions_of("team", "net").unwrap();
+        for number in 0..12 {
+            archive.write(&path.clone().join(format!("{number}.json")), Bytes::new()).await.unwrap();
+        }
+        assert_eq!(archive.list_within(&path, 12).await.unwrap().len(), 12);
+        let error = archive.list_within(&path, 11).await.unwrap_err();
+        assert!(matches!(&error, ArchiveError::Damaged { why, .. } if why.contains("11 names")), "{error}");
+    }
+
+    /// The size was believed as the server declared it.
+    #[tokio::test]
+    async fn a_server_that_declared_less_than_it_sent_filled_the_memory() {
+        let pieces = || futures::stream::iter((0..4).map(|_| Ok::<_, ()>(Bytes::from_static(b"1234"))));
+        for (declared, limit, expect) in [(16, 16, Some(16)), (17, 16, None), (1, 16, Some(16)), (1, 15, None)] {
+            let read = within(declared, limit, pieces()).await.unwrap();
+            assert_eq!(read.map(|bytes| bytes.len()), expect, "{declared} {limit}");
+        }
+    }
 }

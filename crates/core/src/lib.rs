@@ -19,6 +19,7 @@ pub mod schedule;
 pub mod slots;
 pub mod stack;
 pub mod times;
+pub mod visible;
 pub mod workspace;
 
 pub use run::{frozen, pod, pod_outcome, progress, status, steps, stop_times};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -10,6 +10,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use knoll_api::wire::HUB_AUDIENCE;
+use knoll_serve::Refusals;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::Value;
@@ -33,10 +34,10 @@ const LONGEST_TOKEN: usize = 16 * 1024;
 /// replaced shows one or two.
 const MOST_REFUSED: u32 = 30;
 const WINDOW: Duration = Duration::from_secs(10);
-
-/// The address of a client.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub IpAddr);
+/// Tokens that are remembered at the same time. A pod has one, and another after most of its lifetime.
+const MOST_KNOWN: usize = 32 * 1024;
+/// How often tokens that are not believed any more are forgotten: it takes a look at all of them.
+const SWEEP: SignedDuration = SignedDuration::from_secs(1);
 
 /// A pod, as its token shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,47 +51,71 @@ pub struct Caller {
 /// What a token was found to be.
 type Verdict = Result<Caller, String>;
 
+type Key = [u8; 32];
+
+/// One token.
 struct Entry {
     until: Timestamp,
     /// Filled once, also when several requests come with a new token at the same time.
-    verdict: OnceCell<Verdict>,
+    verdict: Arc<OnceCell<Verdict>>,
 }
 
-/// Knows the tokens that were shown lately, by their hash.
-pub struct Tokens {
-    client: Client,
-    known: Mutex<HashMap<[u8; 32], Arc<Entry>>>,
-    reviews: Semaphore,
-    attempts: Mutex<Attempts>,
-}
-
-/// Reviews by address since the beginning of its window, without those that accepted the token.
+/// The tokens that were shown lately, by their hash. Pure: time is an argument.
+///
+/// *Guarantee.* How long a token that no review has accepted is remembered does not depend on anything in it.
 #[derive(Default)]
-struct Attempts(HashMap<IpAddr, (Timestamp, u32)>);
+struct Known {
+    entries: HashMap<Key, Entry>,
+    swept: Timestamp,
+}
 
-impl Attempts {
-    /// Counts a review; false if the address has had too many.
-    fn begin(&mut self, peer: IpAddr, now: Timestamp) -> bool {
-        let window = SignedDuration::try_from(WINDOW).unwrap_or(SignedDuration::MAX);
-        self.0.retain(|_, (since, _)| now.duration_since(*since) < window);
-        let (_, count) = self.0.entry(peer).or_insert((now, 0));
-        *count += 1;
-        *count <= MOST_REFUSED
+impl Known {
+    /// What is known of a token, or being found out.
+    fn find(&self, key: &Key, now: Timestamp) -> Option<Arc<OnceCell<Verdict>>> {
+        self.entries.get(key).filter(|entry| entry.until > now).map(|entry| Arc::clone(&entry.verdict))
     }
 
-    /// Forgets a review that accepted the token.
-    fn accepted(&mut self, peer: IpAddr) {
-        if let Some((_, count)) = self.0.get_mut(&peer) {
-            *count = count.saturating_sub(1);
+    /// A token's review begins. Requests with the same token wait for it.
+    fn begin(&mut self, key: Key, now: Timestamp) -> Arc<OnceCell<Verdict>> {
+        if now.duration_since(self.swept) >= SWEEP {
+            self.entries.retain(|_, entry| entry.until > now);
+            self.swept = now;
+        }
+        let verdict = Arc::new(OnceCell::new());
+        self.keep(key, now + REFUSAL, Arc::clone(&verdict));
+        verdict
+    }
+
+    /// A review has answered; `lifetime` is that of a token that it accepted.
+    fn answered(&mut self, key: Key, verdict: &Arc<OnceCell<Verdict>>, lifetime: Duration, now: Timestamp) {
+        match verdict.get() {
+            Some(Ok(_)) => self.keep(key, now + lifetime, Arc::clone(verdict)),
+            Some(Err(_)) => self.keep(key, now + REFUSAL, Arc::clone(verdict)),
+            // Nobody has reviewed it.
+            None => drop(self.entries.remove(&key)),
         }
     }
+
+    fn keep(&mut self, key: Key, until: Timestamp, verdict: Arc<OnceCell<Verdict>>) {
+        if self.entries.len() < MOST_KNOWN || self.entries.contains_key(&key) {
+            self.entries.insert(key, Entry { until, verdict });
+        }
+    }
+}
+
+/// Finds out whose tokens are shown, and remembers it for a while.
+pub struct Tokens {
+    client: Client,
+    known: Mutex<Known>,
+    reviews: Semaphore,
+    refusals: Mutex<Refusals>,
 }
 
 impl Tokens {
     /// Nothing is known yet.
     pub fn new(client: Client) -> Self {
-        let reviews = Semaphore::new(REVIEWS_AT_ONCE);
-        Tokens { client, known: Mutex::default(), reviews, attempts: Mutex::default() }
+        let refusals = Mutex::new(Refusals::new(MOST_REFUSED, WINDOW));
+        Tokens { client, known: Mutex::default(), reviews: Semaphore::new(REVIEWS_AT_ONCE), refusals }
     }
 
     /// Whose token it is.
@@ -101,32 +126,43 @@ impl Tokens {
         if token.len() > LONGEST_TOKEN || !may_be_for_the_hub(token) {
             return Err(Error::Unauthorized(format!("the token is not for the audience `{HUB_AUDIENCE}`")));
         }
-        let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        let key: Key = Sha256::digest(token.as_bytes()).into();
         let now = Timestamp::now();
-        let entry = {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.retain(|_, entry| entry.until > now);
-            let fresh = || Arc::new(Entry { until: now + lifetime(token, now), verdict: OnceCell::new() });
-            Arc::clone(known.entry(key).or_insert_with(fresh))
+        let found = self.known().find(&key, now);
+        let verdict = match found {
+            Some(verdict) => verdict,
+            None if self.refusals().is_flooded(peer, now) => return Err(Error::Flooded),
+            None => self.known().begin(key, now),
         };
-        let verdict = entry.verdict.get_or_try_init(|| self.review(token, peer)).await?;
-        if verdict.is_err() && now + REFUSAL < entry.until {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.insert(key, Arc::new(Entry { until: now + REFUSAL, verdict: OnceCell::from(verdict.clone()) }));
+        if verdict.get().is_none() {
+            let answer = verdict.get_or_try_init(|| self.review(token, peer)).await;
+            let failed = answer.err();
+            self.known().answered(key, &verdict, lifetime(token, now), Timestamp::now());
+            if let Some(error) = failed {
+                return Err(error);
+            }
         }
-        verdict.clone().map_err(Error::Unauthorized)
+        let refused = || Err("the token was not reviewed".to_owned());
+        verdict.get().cloned().unwrap_or_else(refused).map_err(Error::Unauthorized)
     }
 
     async fn review(&self, token: &str, peer: IpAddr) -> Result<Verdict, Error> {
-        let attempts = || self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        if !attempts().begin(peer, Timestamp::now()) {
+        if !self.refusals().begin(peer, Timestamp::now()) {
             return Err(Error::Flooded);
         }
         let verdict = self.ask(token).await?;
         if verdict.is_ok() {
-            attempts().accepted(peer);
+            self.refusals().accepted(peer);
         }
         Ok(verdict)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn ask(&self, token: &str) -> Result<Verdict, Error> {
@@ -181,6 +217,8 @@ fn lifetime(token: &str, now: Timestamp) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use k8s_openapi::api::authentication::v1::UserInfo;
 
     use super::*;
@@ -210,24 +248,61 @@ mod tests {
         assert!(read(status("alice", HUB_AUDIENCE, &pod)).is_err());
     }
 
+    fn answer(verdict: Verdict) -> Arc<OnceCell<Verdict>> {
+        Arc::new(OnceCell::from(verdict))
+    }
+
+    /// A token that nobody had accepted was remembered for as long as it said itself.
     #[test]
-    fn an_address_that_shows_bad_tokens_is_not_reviewed_for_a_while() {
-        let (bad, good) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let mut attempts = Attempts::default();
-        let at = |second: i64| Timestamp::from_second(second).unwrap_or_default();
-        for _ in 0..MOST_REFUSED {
-            assert!(attempts.begin(bad, at(0)));
+    fn tokens_that_no_review_has_accepted_were_remembered_for_ten_minutes() {
+        let at = |millis: i64| Timestamp::from_millisecond(millis).unwrap_or_default();
+        let mut known = Known::default();
+        let pending = known.begin([1; 32], at(10_000));
+        assert!(known.find(&[1; 32], at(10_500)).is_some_and(|found| Arc::ptr_eq(&found, &pending)), "others wait");
+        assert!(known.find(&[1; 32], at(11_000)).is_none(), "a request that was broken off is not waited for");
+        known.answered([1; 32], &pending, LONGEST, at(10_500));
+        assert!(known.entries.is_empty(), "nobody has reviewed it");
+        known.answered([2; 32], &answer(Err("no".to_owned())), LONGEST, at(10_500));
+        known.answered(
+            [3; 32],
+            &answer(Ok(Caller { namespace: "n".into(), pod: "p".into(), uid: "u".into() })),
+            LONGEST,
+            at(10_500),
+        );
+        assert!(known.find(&[2; 32], at(11_499)).is_some() && known.find(&[2; 32], at(11_500)).is_none());
+        assert!(known.find(&[3; 32], at(600_000)).is_some());
+        known.begin([4; 32], at(12_000));
+        assert_eq!(known.entries.len(), 2, "the refused one is swept");
+    }
+
+    #[test]
+    fn tokens_without_end_are_not_remembered() {
+        let mut known = Known::default();
+        let now = Timestamp::UNIX_EPOCH + Duration::from_secs(60);
+        for number in 0..MOST_KNOWN + 100 {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&number.to_be_bytes());
+            known.begin(key, now);
         }
-        assert!(!attempts.begin(bad, at(9)));
-        // Another address is not concerned, and one that is accepted is never too much.
-        for _ in 0..MOST_REFUSED * 2 {
-            assert!(attempts.begin(good, at(1)));
-            attempts.accepted(good);
+        assert_eq!(known.entries.len(), MOST_KNOWN);
+    }
+
+    /// The API server is away, so no token is reviewed; an address at its limit is not even remembered.
+    #[tokio::test]
+    async fn made_up_tokens_left_an_entry_each() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap_or_default());
+        let tokens = Tokens::new(Client::try_from(nowhere).unwrap());
+        let peer = IpAddr::from([10, 0, 0, 1]);
+        let mut flooded = 0;
+        for number in 0..MOST_REFUSED + 20 {
+            let claims = format!(r#"{{"aud":["knoll-hub"],"exp":9999999999,"jti":"{number}"}}"#);
+            let token = format!("x.{}.y", BASE64_URL_SAFE_NO_PAD.encode(claims));
+            let error = tokens.caller(&token, peer).await.unwrap_err();
+            flooded += u32::from(matches!(error, Error::Flooded));
         }
-        assert!(attempts.begin(bad, at(10)));
-        assert_eq!(attempts.0.len(), 2);
-        assert!(attempts.begin(bad, at(100)));
-        assert_eq!(attempts.0.len(), 1, "old addresses are forgotten");
+        assert_eq!(flooded, 20);
+        assert!(tokens.known().entries.is_empty());
     }
 
     #[test]

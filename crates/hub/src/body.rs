@@ -12,8 +12,8 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http::header;
 use knoll_api::wire::{LARGEST_CONTENT, LARGEST_PLAN_JSON, LARGEST_PLAN_TEXT};
+use knoll_serve::{Budget, Held};
 
-use crate::budget::{Budget, Held};
 use crate::error::Error;
 
 /// The largest state or plan.

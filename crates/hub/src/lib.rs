@@ -5,7 +5,6 @@
 
 mod auth;
 mod body;
-mod budget;
 mod bundle;
 mod cache;
 mod error;

@@ -25,6 +25,7 @@ use knoll_core::{
     pod_outcome,
     run::{is_cancelled, must_stop},
 };
+use knoll_serve::{Budget, Connection, Held};
 use knoll_storage::states::may_force;
 use knoll_storage::{Error as StorageError, Owner, Sources, States, Storage};
 use kube::runtime::watcher::watch_object;
@@ -32,9 +33,8 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Caller, Peer, Tokens};
+use crate::auth::{Caller, Tokens};
 use crate::body::{self, Budgets, holding};
-use crate::budget::Held;
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::judge::{self, Judge};
@@ -46,6 +46,8 @@ use crate::{bundle, images, job, progress};
 const CONTAINER_POLL: Duration = Duration::from_secs(50);
 /// How long a Workspace that is not in the copy yet is waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Waits for containers at the same time, and those of one pod, whose hooks run one after the other.
+pub const CONTAINER_WAITS: (u64, u64) = (512, 2);
 /// How often a state is claimed for one write.
 const CLAIMS: usize = 10;
 
@@ -66,6 +68,8 @@ pub struct Shared {
     pub sources: Sources,
     /// What requests may hold.
     pub budgets: Budgets,
+    /// The waits for containers of hooks. Each is a watch of the API server.
+    pub container_waits: Arc<Budget>,
     /// How long a runner goes on without an answer.
     pub silence: Silence,
     /// Judges plans by the rules of Policies.
@@ -129,10 +133,11 @@ async fn caller(parts: &Parts, shared: &Shared) -> Result<Caller, Error> {
     let token = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
     let token = token.ok_or_else(|| Error::Unauthorized("the request has no bearer token".to_owned()))?;
-    let Some(Peer(peer)) = parts.extensions.get() else {
+    let Some(connection) = parts.extensions.get::<Connection>() else {
         return Err(Error::Internal("the address of the client is not known".to_owned()));
     };
-    shared.tokens.caller(token, *peer).await
+    let caller = shared.tokens.caller(token, connection.address()).await?;
+    if connection.identify(&caller.uid) { Ok(caller) } else { Err(Error::Crowded) }
 }
 
 impl Runner {
@@ -259,7 +264,7 @@ async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, request: Re
 fn only_while_planning(runner: &Runner, what: &str) -> Result<(), Error> {
     match stage(&runner.run.spec, &runner.run.status.clone().unwrap_or_default()) {
         Stage::Plan => Ok(()),
-        Stage::Whole | Stage::Apply => {
+        Stage::Whole | Stage::Apply | Stage::Judge => {
             Err(Error::Fenced(format!("only a pod that plans for another one stores {what}")))
         }
     }
@@ -382,8 +387,9 @@ async fn get_container(
     State(shared): State<Arc<Shared>>,
     runner: Runner,
     Query(ContainerName { name }): Query<ContainerName>,
-) -> Response {
+) -> Result<Response, Error> {
     let Caller { namespace, pod, uid } = &runner.session.caller;
+    let _wait = shared.container_waits.try_take(uid, 1).ok_or(Error::Crowded)?;
     let api: Api<Pod> = Api::namespaced(shared.client.clone(), namespace);
     let looks = watch_object(api, pod).filter_map(|look| {
         let pod = look.ok().flatten().filter(|pod| pod.metadata.uid.as_ref() == Some(uid));
@@ -394,10 +400,10 @@ async fn get_container(
         trouble = tokio::time::timeout(CONTAINER_POLL, looks.next()) => trouble.ok().flatten(),
         () = shared.shutdown.cancelled() => None,
     };
-    match trouble {
+    Ok(match trouble {
         Some(trouble) => Json(ErrorBody { error: trouble.message }).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
-    }
+    })
 }
 
 #[derive(Deserialize)]

@@ -1,7 +1,7 @@
 //! Listens, speaks TLS, and stops in good order.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,17 +10,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use knoll_core::stop_times::Silence;
 use knoll_rules::Evaluator;
+use knoll_serve::{Bounds, Budget, Connection, Connections};
 use knoll_storage::{FetchSettings, Storage};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::auth::{Peer, Tokens};
+use crate::auth::Tokens;
 use crate::body::Budgets;
-use crate::budget::Budget;
 use crate::cache::Cache;
 use crate::judge::Judge;
 use crate::routes::{self, Shared};
@@ -39,10 +38,10 @@ const HEAD: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(600);
 /// How long a request that is under way then may still take: as long as a wait for a cancellation, and its answer.
 const HANDOVER: Duration = Duration::from_secs(90);
-/// All connections, and those of one address. A runner has a few; a connection takes some 50 KiB.
-const CONNECTIONS: (u64, u64) = (2048, 1024);
-/// How long the hub pauses when the system refuses a connection, as it does without free file descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// A runner has a few connections, and shows its token with the first request of each. Addresses are those of pods; where
+/// many share one, as on the embedded node, only those that have not shown a token yet share its part. A connection takes
+/// some 50 KiB.
+const CONNECTIONS: Bounds = Bounds { all: 2048, address: 128, client: 64, spared: Duration::from_secs(5) };
 
 /// Why the hub does not run.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +121,7 @@ impl Hub {
             client,
             marked: Arc::default(),
             budgets: Budgets::default(),
+            container_waits: Budget::new(routes::CONTAINER_WAITS.0, routes::CONTAINER_WAITS.1),
             observer,
             shutdown: shutdown.clone(),
         });
@@ -145,31 +145,9 @@ async fn serve(
     }
     answers.send_replace(true);
     let router = routes::router(shared);
-    let connections = TaskTracker::new();
-    let (all, share) = CONNECTIONS;
-    let budget = Budget::new(all, share);
-    loop {
-        let (stream, peer) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => (stream, peer.ip()),
-                Err(error) => {
-                    tracing::warn!(%error, "the hub could not take a connection");
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
-            },
-            () = shutdown.cancelled() => break,
-        };
-        // One too many is closed at once: a runner tries again.
-        let Some(held) = budget.try_take(&peer.to_string(), 1) else { continue };
-        let serving = connection(stream, peer, acceptor.clone(), router.clone(), shutdown.clone());
-        connections.spawn(async move {
-            serving.await;
-            drop(held);
-        });
-    }
-    drop(listener);
-    connections.close();
+    let stop = shutdown.clone();
+    let serve = move |stream, of| connection(stream, of, acceptor.clone(), router.clone(), shutdown.clone());
+    let connections = knoll_serve::accept("hub", listener, Connections::new(CONNECTIONS), stop, serve).await;
     if tokio::time::timeout(GRACE, connections.wait()).await.is_err() {
         tracing::warn!("requests of runners were cut off by the hub's end; they will be made again");
     }
@@ -177,7 +155,7 @@ async fn serve(
 
 async fn connection(
     stream: TcpStream,
-    peer: IpAddr,
+    of: Connection,
     acceptor: TlsAcceptor,
     router: Router,
     shutdown: CancellationToken,
@@ -192,7 +170,7 @@ async fn connection(
         }
         Err(_) => return,
     };
-    let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))));
+    let service = TowerToHyperService::new(router.layer(Extension(of)));
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));

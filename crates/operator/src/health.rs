@@ -12,7 +12,11 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
+use knoll_serve::{Bounds, Connections};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{self, Metrics};
@@ -78,13 +82,11 @@ impl Health {
 
 /// How long a client may take for the head of a request. The kubelet and Prometheus send it at once.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a connection lives. Prometheus opens another one.
-const LONGEST: Duration = Duration::from_secs(300);
-/// Connections at the same time. The kubelet needs one, and a few scrapers one each; whoever else in the cluster can
-/// reach the port takes no more.
-const CONNECTIONS: usize = 128;
-/// How long the endpoint pauses when the system refuses a connection, as it does without free file descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long a connection lives: it has one request. A scraper that takes longer to read the answer tries again.
+const LONGEST: Duration = Duration::from_secs(60);
+/// The kubelet and Prometheus open a connection for each request, which takes milliseconds, so the oldest one is closed
+/// for a new one at once: nobody who reaches the port keeps the probes of the kubelet out.
+const CONNECTIONS: Bounds = Bounds { all: 128, address: 8, client: 8, spared: Duration::ZERO };
 
 /// Answers on `listener` until `shutdown`.
 pub fn serve(
@@ -98,34 +100,20 @@ pub fn serve(
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz).with_state(health))
         .route("/metrics", get(scrape).with_state(metrics));
+    let serve = move |stream, _| connection(stream, router.clone());
+    let serving = knoll_serve::accept("health", listener, Connections::new(CONNECTIONS), shutdown, serve);
     tokio::spawn(async move {
-        let free = Arc::new(Semaphore::new(CONNECTIONS));
-        loop {
-            let stream = tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        tracing::warn!(%error, "the health endpoint could not take a connection");
-                        tokio::time::sleep(PAUSE).await;
-                        continue;
-                    }
-                },
-                () = shutdown.cancelled() => return Ok(()),
-            };
-            // One too many is closed at once. The kubelet forgives a few failures, until slow clients are cut off.
-            if let Ok(permit) = free.clone().try_acquire_owned() {
-                let service = TowerToHyperService::new(router.clone());
-                tokio::spawn(async move {
-                    let _permit = permit;
-                    let mut builder = hyper::server::conn::http1::Builder::new();
-                    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-                    // A client that breaks off is its own problem.
-                    let _ =
-                        tokio::time::timeout(LONGEST, builder.serve_connection(TokioIo::new(stream), service)).await;
-                });
-            }
-        }
+        serving.await;
+        Ok(())
     })
+}
+
+async fn connection(stream: TcpStream, router: Router) {
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false);
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    // A client that breaks off is its own problem.
+    let _ = tokio::time::timeout(LONGEST, serving).await;
 }
 
 async fn readyz(State(health): State<Health>) -> (StatusCode, String) {
@@ -175,6 +163,42 @@ mod tests {
         }));
         tokio::time::timeout(HEAD * 3, closed).await.expect("every half-open request is closed");
         assert!(get(address).await.contains("200 OK"));
+        stop.cancel();
+        served.await.unwrap().unwrap();
+    }
+
+    async fn connect_from(last: u8, address: std::net::SocketAddr) -> TcpStream {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(std::net::SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
+        socket.connect(address).await.unwrap()
+    }
+
+    /// Clients that asked again and again held all connections, so that the kubelet's probes failed and it killed the
+    /// operator.
+    #[tokio::test]
+    async fn lively_connections_kept_the_probes_of_the_kubelet_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let served = serve(listener, Metrics::default(), Health::default(), stop.clone());
+        let mut held = Vec::new();
+        for last in 2..=40 {
+            for _ in 0..8 {
+                held.push(connect_from(last, address).await);
+            }
+            assert!(get(address).await.contains("200 OK"), "with {} connections of others", held.len());
+        }
+        // Nor does a neighbour at the kubelet's own address.
+        for _ in 0..40 {
+            held.push(connect_from(1, address).await);
+            assert!(get(address).await.contains("200 OK"));
+        }
+        // Who asks on each of them is answered once.
+        let mut lively = connect_from(50, address).await;
+        lively.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(HEAD / 2, lively.read_to_string(&mut answer)).await.expect("it is closed").unwrap();
+        assert!(answer.contains("200 OK"), "{answer}");
         stop.cancel();
         served.await.unwrap().unwrap();
     }

@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::PageError;
+use crate::plan_blocks;
 use crate::user::User;
 
 /// How long the answer to a decision waits for the operator, which usually reads it within a second.
@@ -63,7 +64,10 @@ pub async fn decide(
         return Err(PageError::Conflict(text.to_owned()));
     }
     if request.decision == Decision::Approve {
-        Storage::new(user.client.clone()).plan_texts().of(&run).await?;
+        let text = Storage::new(user.client.clone()).plan_texts().of(&run).await?;
+        if text.is_some_and(|text| !plan_blocks::shown(&text).1) {
+            return Err(PageError::Conflict(format!("{}.", plan_blocks::TOO_LONG)));
+        }
     }
     let approval = approval::request(&run, request.digest, request.decision, user.decider.clone(), comment);
     let approvals: Api<Approval> = Api::namespaced(user.client.clone(), namespace);

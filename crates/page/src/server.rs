@@ -6,14 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use knoll_serve::{Bounds, Connection, Connections};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::app::App;
 use crate::clients::{BearerToken, Clients, Connect};
@@ -27,10 +26,9 @@ const GRACE: Duration = Duration::from_secs(5);
 const HEAD: Duration = Duration::from_secs(30);
 /// How long a connection lives: longer than a live stream. It bounds how long a slow reader holds what is sent to it.
 const LONGEST: Duration = Duration::from_secs(900);
-/// Connections at the same time: a browser has up to six.
-const CONNECTIONS: usize = 1024;
-/// How long the page pauses when the system refuses a connection, as it does without free file descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// A browser has up to six connections, and a stream each. Behind an Ingress all users have its address, until a request of
+/// theirs shows who they are.
+const CONNECTIONS: Bounds = Bounds { all: 1024, address: 256, client: 128, spared: Duration::from_secs(2) };
 
 /// The names by which browsers may call the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,49 +76,31 @@ impl Page {
     }
 }
 
+/// The owner of the codes that the program itself hands out.
+const OWN: &str = "";
+
 impl RunningPage {
     /// A link that signs in once, as the user of this token; `None` when there are too many of them.
     #[must_use]
     pub fn link(&self, token: BearerToken) -> Option<String> {
-        let code = self.app.codes.issue(token)?;
+        let code = self.app.codes.issue(OWN, token)?;
         Some(format!("http://{}/sign-in/{code}", self.addr))
     }
 }
 
 async fn accept(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let free = Arc::new(Semaphore::new(CONNECTIONS));
-    let connections = TaskTracker::new();
-    loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "the page could not take a connection");
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
-            },
-            () = stop.cancelled() => break,
-        };
-        // One too many is closed at once; the browser shows that the page is busy.
-        let Ok(permit) = Arc::clone(&free).try_acquire_owned() else { continue };
-        let serving = connection(stream, router.clone(), stop.clone());
-        connections.spawn(async move {
-            serving.await;
-            drop(permit);
-        });
-    }
-    drop(listener);
-    connections.close();
+    let end = stop.clone();
+    let serve = move |stream, of| connection(stream, of, router.clone(), stop.clone());
+    let connections = knoll_serve::accept("page", listener, Connections::new(CONNECTIONS), end, serve).await;
     let _ = tokio::time::timeout(GRACE, connections.wait()).await;
 }
 
-async fn connection(stream: TcpStream, router: Router, stop: CancellationToken) {
+async fn connection(stream: TcpStream, of: Connection, router: Router, stop: CancellationToken) {
     // A line of a log must not wait for a full packet.
     let _ = stream.set_nodelay(true);
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let service = TowerToHyperService::new(router);
+    let service = TowerToHyperService::new(router.layer(Extension(of)));
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = &mut connection => ended,

@@ -4,7 +4,7 @@
 //! nothing.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -19,27 +19,50 @@ pub const LIFETIME: Duration = Duration::from_secs(15 * 60);
 /// Codes at the same time: whoever may have one may not fill the memory with them.
 const MOST: usize = 256;
 
+/// Codes of one user. Another one takes the place of the oldest.
+const SHARE: usize = 8;
+
 /// The codes that were not used yet, by their digests.
 #[derive(Default)]
-pub struct SignInCodes(Mutex<HashMap<Vec<u8>, (BearerToken, Instant)>>);
+pub struct SignInCodes(Mutex<HashMap<Vec<u8>, Code>>);
+
+struct Code {
+    owner: String,
+    token: BearerToken,
+    since: Instant,
+}
 
 impl SignInCodes {
-    /// A new code for this token; `None` when there are too many.
-    pub fn issue(&self, token: BearerToken) -> Option<String> {
+    /// A new code for this token of `owner`; `None` when there are too many.
+    pub fn issue(&self, owner: &str, token: BearerToken) -> Option<String> {
         let code = URL_SAFE_NO_PAD.encode(random::<32>().ok()?);
-        let mut codes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        codes.retain(|_, (_, since)| since.elapsed() < LIFETIME);
+        let mut codes = self.lock();
+        codes.retain(|_, code| code.since.elapsed() < LIFETIME);
+        let own: Vec<_> =
+            codes.iter().filter(|(_, code)| code.owner == owner).map(|(key, code)| (code.since, key.clone())).collect();
+        if own.len() >= SHARE {
+            own.into_iter().min().and_then(|(_, oldest)| codes.remove(&oldest));
+        }
         if codes.len() >= MOST {
             return None;
         }
-        codes.insert(key(&code), (token, Instant::now()));
+        codes.insert(key(&code), Code { owner: owner.to_owned(), token, since: Instant::now() });
         Some(code)
+    }
+
+    /// The token of a code, which stays good.
+    pub fn peek(&self, code: &str) -> Option<BearerToken> {
+        self.lock().get(&key(code)).filter(|code| code.since.elapsed() < LIFETIME).map(|code| code.token.clone())
     }
 
     /// The token of a code, which is dead then.
     pub fn exchange(&self, code: &str) -> Option<BearerToken> {
-        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(code));
-        found.filter(|(_, since)| since.elapsed() < LIFETIME).map(|(token, _)| token)
+        let found = self.lock().remove(&key(code));
+        found.filter(|code| code.since.elapsed() < LIFETIME).map(|code| code.token)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Code>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,13 +81,27 @@ mod tests {
     fn a_code_is_good_once() {
         let codes = SignInCodes::default();
         let token = BearerToken::new("t").unwrap();
-        let code = codes.issue(token.clone()).unwrap();
+        let code = codes.issue("a", token.clone()).unwrap();
         assert_eq!(codes.exchange("other"), None);
+        assert_eq!(codes.peek(&code), Some(token.clone()));
         assert_eq!(codes.exchange(&code), Some(token.clone()));
-        assert_eq!(codes.exchange(&code), None);
+        assert_eq!((codes.peek(&code), codes.exchange(&code)), (None, None));
+    }
+
+    #[test]
+    fn one_user_took_all_codes() {
+        let codes = SignInCodes::default();
+        let token = BearerToken::new("t").unwrap();
+        let first = codes.issue("a", token.clone()).unwrap();
+        let other = codes.issue("b", token.clone()).unwrap();
         for _ in 0..MOST {
-            codes.issue(token.clone()).unwrap();
+            codes.issue("a", token.clone()).unwrap();
         }
-        assert_eq!(codes.issue(token), None);
+        assert_eq!(codes.lock().len(), SHARE + 1);
+        assert!(codes.exchange(&first).is_none() && codes.exchange(&other).is_some());
+        for number in 0..MOST - SHARE {
+            codes.issue(&format!("user {number}"), token.clone()).unwrap();
+        }
+        assert_eq!(codes.issue("one more", token), None);
     }
 }

@@ -4,7 +4,6 @@ pub mod listing;
 pub mod plain;
 pub mod table;
 pub mod time;
-pub mod visible;
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 
 use table::Table;
 
-pub use visible::{visible, visible_line};
+pub use knoll_core::visible::{visible, visible_line};
 
 /// The value of `--output`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -33,7 +33,7 @@ pub fn refusal(run: &Run, error: &PlanTextError) -> String {
 fn shown(text: &str, colour: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
-        let visible = visible(&line.replace('\r', ""));
+        let visible = visible(line);
         let style = match visible.trim_start() {
             rest if rest.starts_with("-/+") || rest.starts_with("+/-") || rest.starts_with("- ") => Style::new().red(),
             rest if rest.starts_with("+ ") => Style::new().green(),
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn no_value_of_a_module_controls_the_terminal() {
-        let text = "  - a\u{1b}[1A\u{1b}[2K = \"x\"\r\n  \u{202e}b\u{7}\n";
-        assert_eq!(shown(text, false), "  - a\\u{1b}[1A\\u{1b}[2K = \"x\"\n  \\u{202e}b\\u{7}");
+        let text = "  - a\u{1b}[1A\u{1b}[2K = \"x\"\r\n  \u{202e}b\rc\u{7}\n";
+        assert_eq!(shown(text, false), "  - a\\u{1b}[1A\\u{1b}[2K = \"x\"\n  \\u{202e}b\\rc\\u{7}");
         assert_eq!(shown("  + a", true), "\u{1b}[32m  + a\u{1b}[0m");
     }
 }

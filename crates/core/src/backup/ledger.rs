@@ -4,12 +4,13 @@
 //! target is unreachable one copy at a time is tried, each a different one, after growing waits: a single copy that the
 //! target refuses does not keep the others waiting. Everything here can be found out anew from the cluster and the target.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::standing::{Copied, FoundBackup, Standing, StateBackup};
+use super::waiting::Waiting;
 
 /// The first wait after a failure; it doubles with each one.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -23,6 +24,17 @@ pub enum Work {
     State { namespace: String, workspace: String },
     /// An object. `kind` is in lower case.
     Object { kind: &'static str, namespace: Option<String>, name: String },
+}
+
+impl Work {
+    /// The namespace that it is of; none for a cluster-scoped object.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Work::State { namespace, .. } => Some(namespace),
+            Work::Object { namespace, .. } => namespace.as_deref(),
+        }
+    }
 }
 
 /// How a copy ended.
@@ -63,9 +75,7 @@ pub enum Change {
 /// The work that is left, and how far each state is.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    waiting: VecDeque<Work>,
-    /// The members of `waiting`.
-    is_waiting: HashSet<Work>,
+    waiting: Waiting,
     running: HashSet<Work>,
     /// Work that was asked for while it was running.
     again: HashSet<Work>,
@@ -81,8 +91,8 @@ impl Ledger {
     pub fn ask(&mut self, work: Work) {
         if self.running.contains(&work) {
             self.again.insert(work);
-        } else if self.is_waiting.insert(work.clone()) {
-            self.waiting.push_back(work);
+        } else {
+            self.waiting.push(work);
         }
     }
 
@@ -131,8 +141,7 @@ impl Ledger {
             }
             self.ask(work);
         }
-        let work = self.waiting.pop_front()?;
-        self.is_waiting.remove(&work);
+        let work = self.waiting.pop()?;
         self.running.insert(work.clone());
         Some(work)
     }
@@ -155,7 +164,10 @@ impl Ledger {
         let mut asked = self.again.remove(&work);
         let is_reachable = !matches!(outcome, CopyOutcome::Unreachable(_) | CopyOutcome::Failed(_));
         match &outcome {
-            CopyOutcome::Unreachable(_) => asked = true,
+            CopyOutcome::Unreachable(_) => {
+                asked = false;
+                self.waiting.push_refused(work.clone());
+            }
             CopyOutcome::Failed(_) => {
                 let failures = self.failures.entry(work.clone()).or_default();
                 *failures = failures.saturating_add(1);

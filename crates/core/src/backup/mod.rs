@@ -2,6 +2,7 @@
 
 mod ledger;
 mod standing;
+mod waiting;
 
 pub use ledger::{Change, CopyOutcome, Ledger, Outage, Work};
 pub use standing::{Copied, FoundBackup, Standing, StateBackup, tell};

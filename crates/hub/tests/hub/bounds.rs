@@ -1,5 +1,7 @@
 //! What one client can hold of the hub, with real sockets.
 
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use reqwest::{Method, StatusCode};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -102,19 +104,29 @@ async fn bodies_that_never_come_leave_room_for_reports_and_other_namespaces() {
     assert_eq!(status, StatusCode::NO_CONTENT);
 }
 
+/// A connection from an address of loopback.
+async fn connect_from(hub: &Running, last: u8) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
+    socket.connect(hub.addr).await.unwrap()
+}
+
 /// Once, they were held for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_open_requests_are_closed_and_runners_are_served_meanwhile() {
     let (world, runner) = with_runner().await;
     let connector = connector(&world.hub);
     let mut half = Vec::new();
-    for _ in 0..150 {
-        let mut stream = connect(&world.hub, &connector).await;
-        stream.write_all(b"GET /v1/job HTTP/1.1\r\nHost: ").await.unwrap();
-        half.push(stream);
+    for last in [3, 4] {
+        for _ in 0..75 {
+            let stream = connect_from(&world.hub, last).await;
+            let mut stream = connector.connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await.unwrap();
+            stream.write_all(b"GET /v1/job HTTP/1.1\r\nHost: ").await.unwrap();
+            half.push(stream);
+        }
     }
     let mut silent = Vec::new();
-    for _ in 0..150 {
+    for _ in 0..50 {
         silent.push(TcpStream::connect(world.hub.addr).await.unwrap());
     }
     assert_eq!(runner.get("/v1/job").await.0, StatusCode::OK);
@@ -130,6 +142,42 @@ async fn half_open_requests_are_closed_and_runners_are_served_meanwhile() {
     // The runner's own connection was idle for as long, so the hub may be closing it.
     let again = runner.from(&world.hub, [127, 0, 0, 1]);
     assert_eq!(again.get("/v1/job").await.0, StatusCode::OK);
+}
+
+/// Two addresses that showed no token took all connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_without_a_token_held_a_thousand_connections() {
+    let (world, runner) = with_runner().await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(connect_from(&world.hub, 3).await);
+    }
+    // The hub speaks only when it is spoken to: an end that can be read is a connection that it has closed.
+    let closed = async {
+        let mut closed = 0;
+        while closed < 300 - 128 {
+            closed = silent
+                .iter()
+                .filter(
+                    |stream| !matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock),
+                )
+                .count();
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, closed).await.expect("most of them are closed at once");
+    assert_eq!(runner.get("/v1/job").await.0, StatusCode::OK);
+    // A runner behind the same address is let in as soon as the others are old enough to make room.
+    let neighbour = runner.from(&world.hub, [127, 0, 0, 3]);
+    let let_in = async {
+        loop {
+            if let Ok(answer) = neighbour.try_get("/v1/job").await {
+                return answer;
+            }
+        }
+    };
+    let answer = tokio::time::timeout(DEADLINE, let_in).await.expect("the oldest make room");
+    assert_eq!(answer, StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -204,6 +204,12 @@ impl Runner {
         (answer.status(), answer.bytes().await.unwrap().to_vec())
     }
 
+    /// The status of an answer, or why there is none.
+    pub async fn try_get(&self, path: &str) -> reqwest::Result<StatusCode> {
+        let request = self.http.get(format!("{}{path}", self.url)).bearer_auth(&self.token);
+        Ok(request.send().await?.status())
+    }
+
     pub async fn get(&self, path: &str) -> (StatusCode, Vec<u8>) {
         self.ask(Method::GET, path, "").await
     }

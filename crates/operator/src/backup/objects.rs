@@ -115,23 +115,39 @@ async fn copy_bundles(
     namespace: &str,
     object: &StoredObject,
 ) -> Result<(), ArchiveError> {
-    let mut values = vec![&object.manifest, &object.status];
-    while let Some(value) = values.pop() {
-        match value {
-            Value::Array(items) => values.extend(items),
-            Value::Object(fields) => values.extend(fields.values()),
-            Value::String(text) => {
-                let Ok(digest) = text.parse::<Digest>() else { continue };
-                if backups.archive.has_bundle(&digest).await? {
-                    continue;
-                }
-                // What is no bundle, or is damaged, has nothing to copy.
-                if let Ok(bytes) = context.storage.bundles().fetch(namespace, &digest).await {
-                    backups.archive.put_bundle(&digest, bytes).await?;
-                }
-            }
-            _ => {}
+    for digest in bundles_of(object) {
+        if backups.archive.has_bundle(&digest).await? {
+            continue;
+        }
+        // A bundle that is gone, or is damaged, has nothing to copy.
+        if let Ok(bytes) = context.storage.bundles().fetch(namespace, &digest).await {
+            backups.archive.put_bundle(&digest, bytes).await?;
         }
     }
     Ok(())
+}
+
+/// The bundles in the fields that name one. A text elsewhere is a user's: each one that looks like a digest would cost
+/// requests.
+fn bundles_of(object: &StoredObject) -> Vec<Digest> {
+    let named = [object.manifest.pointer("/spec/source/bundle/digest"), object.status.pointer("/bundle")];
+    named.into_iter().flatten().filter_map(|digest| digest.as_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An editor's list of digests kept the copies of all states waiting.
+    #[test]
+    fn every_text_that_looked_like_a_digest_cost_two_requests() {
+        let digest = |number: u32| Digest::of(number.to_be_bytes()).to_string();
+        let many: Vec<String> = (0..15_000).map(digest).collect();
+        let spec = json!({"variables": {"many": many}, "source": {"bundle": {"digest": digest(1)}}});
+        let manifest = json!({"metadata": {"labels": {"a": digest(2)}}, "spec": spec});
+        let object = StoredObject { manifest, status: json!({"bundle": digest(3)}) };
+        let found: Vec<String> = bundles_of(&object).iter().map(ToString::to_string).collect();
+        assert_eq!(found, [digest(1), digest(3)]);
+        assert!(bundles_of(&StoredObject { manifest: json!({"spec": "x"}), status: Value::Null }).is_empty());
+    }
 }

@@ -123,6 +123,27 @@ pub fn choose_namespace(frame: &Frame, why: &str) -> Markup {
     )
 }
 
+/// The page that asks before another user is signed in.
+pub fn switch_user(current: &str, next: &str, code: &str, csrf: &str) -> Markup {
+    document(
+        "Sign in as somebody else",
+        &html! {
+            main.alone id="main" {
+                section.card.centre {
+                    h1 { "Sign in as somebody else?" }
+                    p { "You are signed in as " strong { (current) } ". The link signs you in as " strong { (next) } "." }
+                    p.muted { "Go on only if you made the link yourself: what you do afterwards is done in that name." }
+                    form.row method="post" action={ "/sign-in/" (code) } {
+                        input type="hidden" name="csrf" value=(csrf);
+                        a.button href="/" { "Stay signed in" }
+                        button type="submit" { "Sign in as " (next) }
+                    }
+                }
+            }
+        },
+    )
+}
+
 /// The page on which a user signs in with a token.
 pub fn sign_in(next: &str, problem: Option<&str>) -> Markup {
     document(

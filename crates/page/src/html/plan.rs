@@ -27,20 +27,21 @@ pub fn page(frame: &Frame, view: &PlanView) -> Markup {
                     @if let Some(counts) = &view.counts { (pieces::counts(counts)) }
                 }
                 p.muted {
-                    code { (run.command) } " in workspace "
+                    code.wrap { (run.words) } " in workspace "
                     a href={ "/workspaces/" (run.namespace) "/" (run.workspace) } { (run.workspace) }
                     @if let Some(by) = &run.requested_by { ", asked for by " strong { (by) } }
                 }
             }
             @if let Some(problem) = &view.problem {
                 section.notice.bad role="alert" {
-                    h2 { "terraform's text of the plan cannot be shown" }
-                    p { (pieces::prose(problem)) ". The plan can be discarded, and not approved." }
+                    h2 { "terraform's text of the plan cannot be shown whole" }
+                    p { (pieces::prose(problem)) ". On this page the plan can be discarded, and not approved." }
                 }
             }
             @if view.groups.is_empty() && view.rest.is_empty() && view.problem.is_none() {
                 section.card.centre {
-                    @if view.counts.is_none() { p.big { "There is no plan yet." } }
+                    @if view.counts.is_none() && view.digest.is_some() { p.big { "A command has no plan." } p.muted { "The decision is on its words, below." } }
+                    @else if view.counts.is_none() { p.big { "There is no plan yet." } }
                     @else if view.counts.is_some_and(|counts| counts.changes) { p.big { "Only output values change." } }
                     @else { p.big { "No changes." } p.muted { "The infrastructure is as the module declares it." } }
                 }
@@ -120,6 +121,9 @@ fn decide(frame: &Frame, view: &PlanView, digest: &str, path: &str) -> Markup {
     html! {
         section.card.decide {
             header.head { h2 { @if view.run.may_decide { "Your decision" } @else { "Waiting for a decision" } } }
+            p { "What runs:" }
+            pre.command.wrap { (view.run.words) }
+            @if let Some(secret) = &view.run.input { p.muted { "Its variable files, values and piped input are in the Secret " code { (secret) } "." } }
             @if let Some(review) = &view.review { p.wrap { (pieces::prose(review)) } }
             @if view.run.may_decide {
                 form method="post" action={ (path) "/decision" } {

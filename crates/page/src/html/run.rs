@@ -58,7 +58,7 @@ pub fn live(view: &RunView, csrf: &str) -> Markup {
                 }
             }
             dl.facts {
-                div { dt { "Command" } dd { code title=(view.args.join(" ")) { (view.command) @for arg in &view.args { " " (arg) } } } }
+                div { dt { "Command" } dd { code title=(view.words) { (view.words) } } }
                 @if let Some(stack) = &view.stack { div { dt { "Stack" } dd { a href={ "/stacks/" (view.namespace) "/" (stack) } { (stack) } } } }
                 @if let Some(by) = &view.requested_by { div { dt { "By" } dd title=(by) { (by) } } }
                 @if let Some(created) = &view.created { div { dt { "Created" } dd { (pieces::ago(created)) } } }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use knoll_api::names::condition;
 use knoll_api::run::RunPhase;
 use knoll_api::{Run, Stack};
@@ -45,21 +46,50 @@ pub struct HomeSection {
 /// What was read for the first page.
 pub struct HomeObserved {
     pub namespace: String,
-    pub runs: Vec<Run>,
-    pub stacks: Vec<Stack>,
+    pub runs: Vec<RunSeen>,
+    pub stacks: usize,
+    /// Rows of the Stacks that have drifted.
+    pub drifted: Vec<RowView>,
 }
 
-pub async fn observe(user: &User, namespace: &str) -> Result<HomeObserved, PageError> {
-    let (runs, stacks) =
-        tokio::join!(lists::all::<Run>(&user.client, namespace), lists::all::<Stack>(&user.client, namespace));
-    Ok(HomeObserved { namespace: namespace.to_owned(), runs: runs?.0, stacks: stacks?.0 })
+/// What the first page needs to know of a Run.
+pub struct RunSeen {
+    phase: RunPhase,
+    workspace: (String, String),
+    created: Option<Time>,
+    /// None for a Run that has ended well, which is not shown.
+    row: Option<RowView>,
+}
+
+impl RunSeen {
+    fn of(run: &Run, now: Timestamp) -> Self {
+        let phase = run.status.as_ref().map(|status| status.phase).unwrap_or_default();
+        let is_shown = !phase.is_finished() || phase == RunPhase::Failed;
+        Self {
+            phase,
+            workspace: (run.namespace().unwrap_or_default(), run.spec.workspace.clone()),
+            created: run.metadata.creation_timestamp.clone(),
+            row: is_shown.then(|| lists::run_row(run, now)),
+        }
+    }
+}
+
+pub async fn observe(user: &User, namespace: &str, now: Timestamp) -> Result<HomeObserved, PageError> {
+    let runs = lists::all(&user.client, namespace, |run: &Run| Some(RunSeen::of(run, now))).await?.0;
+    let drifts = |stack: &Stack| {
+        let status = stack.status.as_ref();
+        let drifts = status.is_some_and(|status| conditions::holds(&status.conditions, condition::DRIFTED));
+        Some(drifts.then(|| lists::stack_row(stack, now)))
+    };
+    let stacks = lists::all(&user.client, namespace, drifts).await?.0;
+    let (count, drifted) = (stacks.len(), stacks.into_iter().flatten().collect());
+    Ok(HomeObserved { namespace: namespace.to_owned(), runs, stacks: count, drifted })
 }
 
 #[must_use]
-pub fn view(seen: &HomeObserved, now: Timestamp) -> HomeView {
-    let phase = |run: &Run| run.status.as_ref().map(|status| status.phase).unwrap_or_default();
-    let runs = |title: &str, none: &str, filter: &str, wanted: &dyn Fn(&Run) -> bool| {
-        let found = seen.runs.iter().filter(|run| wanted(run)).map(|run| lists::run_row(run, now));
+pub fn view(seen: &HomeObserved) -> HomeView {
+    let runs = |title: &str, none: &str, filter: &str, wanted: &dyn Fn(&RunSeen) -> bool| {
+        let found = seen.runs.iter().filter(|run| wanted(run)).filter_map(|run| run.row.clone());
         section(
             title,
             none,
@@ -68,25 +98,18 @@ pub fn view(seen: &HomeObserved, now: Timestamp) -> HomeView {
             found.collect(),
         )
     };
-    let drifted = |stack: &&Stack| {
-        let status = stack.status.as_ref();
-        status.is_some_and(|status| conditions::holds(&status.conditions, condition::DRIFTED))
-    };
     // A failure that a later run of the Workspace has made good is history.
     let mut newest = BTreeMap::new();
     for run in &seen.runs {
-        let created = newest.entry((run.namespace(), &run.spec.workspace)).or_insert(&run.metadata.creation_timestamp);
-        *created = (*created).max(&run.metadata.creation_timestamp);
+        let created = newest.entry(&run.workspace).or_insert(&run.created);
+        *created = (*created).max(&run.created);
     }
-    let is_last = |run: &Run| {
-        newest.get(&(run.namespace(), &run.spec.workspace)).copied() == Some(&run.metadata.creation_timestamp)
-    };
-    let review = |run: &Run| phase(run) == RunPhase::Review;
-    let failed = |run: &Run| phase(run) == RunPhase::Failed && is_last(run);
-    let drift = seen.stacks.iter().filter(drifted).map(|stack| lists::stack_row(stack, now)).collect();
+    let is_last = |run: &RunSeen| newest.get(&run.workspace).copied() == Some(&run.created);
+    let review = |run: &RunSeen| run.phase == RunPhase::Review;
+    let failed = |run: &RunSeen| run.phase == RunPhase::Failed && is_last(run);
     let stacks_path = format!("/stacks?q=Drifted&namespace={}", seen.namespace);
-    let busy = |run: &Run| matches!(phase(run), RunPhase::Starting | RunPhase::Running);
-    let waits = |run: &Run| matches!(phase(run), RunPhase::Queued | RunPhase::Pending);
+    let busy = |run: &RunSeen| matches!(run.phase, RunPhase::Starting | RunPhase::Running);
+    let waits = |run: &RunSeen| matches!(run.phase, RunPhase::Queued | RunPhase::Pending);
     HomeView {
         namespace: seen.namespace.clone(),
         sections: vec![
@@ -94,10 +117,10 @@ pub fn view(seen: &HomeObserved, now: Timestamp) -> HomeView {
             runs("Running", "Nothing runs right now.", "Running", &busy),
             runs("Queued", "Nothing waits for a lock.", "Queued", &waits),
             runs("Failed", "No workspace's last run has failed.", "Failed", &failed),
-            section("Drifted", "No stack has drifted.", &stacks_path, lists::ListKind::Stacks, drift),
+            section("Drifted", "No stack has drifted.", &stacks_path, lists::ListKind::Stacks, seen.drifted.clone()),
         ],
         runs: seen.runs.len(),
-        stacks: seen.stacks.len(),
+        stacks: seen.stacks,
     }
 }
 

@@ -17,9 +17,12 @@ use crate::user::User;
 
 /// Rows of a page.
 const ROWS: usize = 50;
-/// Objects that one request to the API server brings, and that one list reads at most.
-const CHUNK: u32 = 1000;
-const MOST: usize = 50_000;
+/// Objects that one request to the API server brings: a Run can have a source of a megabyte in it.
+const CHUNK: u32 = 50;
+/// Objects that one list reads at most. Of each a row is kept.
+const MOST: usize = 20_000;
+/// The longest search, and the longest name of a phase. Every row is compared with them.
+const LONGEST_SEARCH: usize = 200;
 
 /// What a list is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -119,8 +122,13 @@ fn link(label: &str, value: Option<&str>, kind: ListKind, namespace: &str) -> Ce
     CellView { label: label.to_owned(), value: value.unwrap_or_default().to_owned(), href }
 }
 
-/// Reads all objects of a kind that the user may list, in one namespace or in all.
-pub async fn all<K>(client: &Client, namespace: &str) -> Result<(Vec<K>, bool), PageError>
+/// Reads the objects of a kind that the user may list, in one namespace or in all, and keeps of each what `row` makes of it.
+/// The second value is true when there are more than one list reads.
+pub async fn all<K, R>(
+    client: &Client,
+    namespace: &str,
+    row: impl Fn(&K) -> Option<R>,
+) -> Result<(Vec<R>, bool), PageError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
 {
@@ -129,32 +137,32 @@ where
         name if is_dns_label(name) => Api::namespaced(client.clone(), name),
         _ => return Err(PageError::Invalid("That is no name of a namespace.".to_owned())),
     };
-    let (mut items, mut params) = (Vec::new(), ListParams::default().limit(CHUNK));
+    let (mut rows, mut read, mut params) = (Vec::new(), 0, ListParams::default().limit(CHUNK));
     loop {
-        let mut list = api.list(&params).await?;
-        items.append(&mut list.items);
+        let list = api.list(&params).await?;
+        read += list.items.len();
+        rows.extend(list.items.iter().filter_map(&row));
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(_) if items.len() >= MOST => return Ok((items, true)),
+            Some(_) if read >= MOST => return Ok((rows, true)),
             Some(token) => params = params.continue_token(&token),
-            None => return Ok((items, false)),
+            None => return Ok((rows, false)),
         }
     }
 }
 
 /// Reads the rows of a list.
-pub async fn observe(user: &User, kind: ListKind, namespace: &str) -> Result<(Vec<RowView>, bool), PageError> {
+pub async fn observe(user: &User, kind: ListKind, query: &ListQuery) -> Result<(Vec<RowView>, bool), PageError> {
+    if query.q.len() > LONGEST_SEARCH || query.phase.len() > LONGEST_SEARCH {
+        return Err(PageError::Invalid(format!("The search has more than {LONGEST_SEARCH} letters. Shorten it.")));
+    }
     let now = Timestamp::now();
-    let client = &user.client;
-    Ok(match kind {
-        ListKind::Runs => rows(all::<Run>(client, namespace).await?, |run| run_row(run, now)),
-        ListKind::Stacks => rows(all::<Stack>(client, namespace).await?, |stack| stack_row(stack, now)),
-        ListKind::Workspaces => rows(all::<Workspace>(client, namespace).await?, |found| workspace_row(found, now)),
-        ListKind::Atoms => rows(all::<Atom>(client, namespace).await?, |atom| atom_row(atom, now)),
-    })
-}
-
-fn rows<K>((items, truncated): (Vec<K>, bool), row: impl Fn(&K) -> RowView) -> (Vec<RowView>, bool) {
-    (items.iter().map(row).collect(), truncated)
+    let (client, namespace) = (&user.client, query.namespace.as_str());
+    match kind {
+        ListKind::Runs => all(client, namespace, |run: &Run| Some(run_row(run, now))).await,
+        ListKind::Stacks => all(client, namespace, |stack: &Stack| Some(stack_row(stack, now))).await,
+        ListKind::Workspaces => all(client, namespace, |found: &Workspace| Some(workspace_row(found, now))).await,
+        ListKind::Atoms => all(client, namespace, |atom: &Atom| Some(atom_row(atom, now))).await,
+    }
 }
 
 /// One page of the rows that match: what waits for a person first, then what failed, then the newest.

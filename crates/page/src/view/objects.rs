@@ -87,10 +87,12 @@ fn outputs<'a>(all: impl IntoIterator<Item = (&'a String, &'a Value)>) -> Vec<Fa
 
 /// The newest runs of a Workspace. Runs that the user may not list are left out.
 async fn runs_of(user: &User, namespace: &str, workspace: &str, now: Timestamp) -> Vec<RowView> {
-    let mut runs = all::<Run>(&user.client, namespace).await.map(|(runs, _)| runs).unwrap_or_default();
-    runs.retain(|run| run.spec.workspace == workspace);
-    runs.sort_by(|one, other| other.metadata.creation_timestamp.cmp(&one.metadata.creation_timestamp));
-    runs.iter().take(RUNS).map(|run| run_row(run, now)).collect()
+    let of_workspace = |run: &Run| {
+        (run.spec.workspace == workspace).then(|| (run.metadata.creation_timestamp.clone(), run_row(run, now)))
+    };
+    let mut runs = all(&user.client, namespace, of_workspace).await.map(|(runs, _)| runs).unwrap_or_default();
+    runs.sort_by(|(one, _), (other, _)| other.cmp(one));
+    runs.into_iter().take(RUNS).map(|(_, row)| row).collect()
 }
 
 pub async fn stack(user: &User, namespace: &str, name: &str) -> Result<ObjectView, PageError> {

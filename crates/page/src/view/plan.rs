@@ -1,9 +1,12 @@
 //! A plan: what a decision on it covers, and its changes, destroys first.
 
+use std::collections::{HashMap, VecDeque};
+
 use jiff::Timestamp;
 use knoll_api::run::{ChangeAction, PlanSummary, Run};
 use knoll_api::step::StepName;
 use knoll_core::run::covers;
+use knoll_core::visible::visible_line;
 use knoll_storage::{PlanTextError, Storage};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -31,7 +34,7 @@ pub struct PlanView {
     pub rest: Vec<PlanLine>,
     /// Changes that the status does not list.
     pub omitted: u32,
-    /// Why terraform's own text is not shown. Such a plan cannot be approved.
+    /// Why terraform's own text is not shown, or not all of it. Such a plan cannot be approved here.
     pub problem: Option<String>,
 }
 
@@ -82,18 +85,20 @@ pub fn view(seen: &PlanObserved, now: Timestamp) -> PlanView {
     let status = seen.run.run.status.clone().unwrap_or_default();
     let plan = status.plan.clone().unwrap_or_default();
     let text = seen.text.as_ref().ok().and_then(Option::as_deref).unwrap_or_default();
+    let (text, is_whole) = plan_blocks::shown(text);
     let (blocks, rest) = plan_blocks::blocks(text);
+    let too_long = (!is_whole).then(|| plan_blocks::TOO_LONG.to_owned());
     let fields = covers::fields(&status).into_iter().filter(|(_, value)| !value.is_empty());
     PlanView {
         run: run::view(&seen.run, now),
         counts: status.plan.as_ref().map(PlanCounts::of),
         digest: status.review_digest.clone(),
-        covers: fields.map(|(label, value)| Covered { label: label.to_owned(), value }).collect(),
+        covers: fields.map(|(label, value)| Covered { label: label.to_owned(), value: visible_line(&value) }).collect(),
         review: review(&seen.run.run),
         groups: groups(&plan, blocks),
         rest: trimmed(rest),
         omitted: plan.omitted,
-        problem: seen.text.as_ref().err().map(ToString::to_string),
+        problem: seen.text.as_ref().err().map(ToString::to_string).or(too_long),
     }
 }
 
@@ -117,34 +122,55 @@ const GROUPS: [(ChangeAction, &str, &str, Tone); 8] = [
 /// The changes by their action. The action of the status counts, which no module can write: the text only has the
 /// details. A block of the text about a resource that the status does not have goes where its heading says, and every
 /// block is shown.
-fn groups(plan: &PlanSummary, mut blocks: Vec<Block>) -> Vec<ChangeGroup> {
-    let mut changes: Vec<(Option<ChangeAction>, ChangeView)> = Vec::new();
-    for change in &plan.resources {
-        let same = |block: &Block| block.address == change.address;
-        let mut found = blocks.iter().position(same).map(|at| blocks.remove(at));
-        if found.is_none() && change.action == ChangeAction::Move {
-            let moved = |block: &Block| block.sentence.contains(&change.address);
-            found = blocks.iter().position(moved).map(|at| blocks.remove(at));
+fn groups(plan: &PlanSummary, blocks: Vec<Block>) -> Vec<ChangeGroup> {
+    let mut blocks: Vec<Option<Block>> = blocks.into_iter().map(Some).collect();
+    let mut at: HashMap<String, VecDeque<usize>> = HashMap::new();
+    let mut moves: HashMap<String, usize> = HashMap::new();
+    for (place, block) in blocks.iter().enumerate() {
+        let Some(Block { address, sentence, .. }) = block else { continue };
+        at.entry(address.clone()).or_default().push_back(place);
+        if let Some((_, to)) = sentence.split_once("has moved to ") {
+            moves.entry(to.to_owned()).or_insert(place);
         }
+    }
+    let mut groups: Vec<ChangeGroup> = GROUPS
+        .map(|(_, title, symbol, tone)| (title, symbol, tone))
+        .into_iter()
+        .chain([("Other", " ", Tone::Quiet)])
+        .map(|(title, symbol, tone)| ChangeGroup {
+            title: title.to_owned(),
+            symbol: symbol.to_owned(),
+            tone,
+            resources: Vec::new(),
+        })
+        .collect();
+    let mut put = |action: Option<ChangeAction>, view: ChangeView| {
+        let known = GROUPS.iter().position(|(known, ..)| Some(*known) == action).unwrap_or(GROUPS.len());
+        if let Some(group) = groups.get_mut(known) {
+            group.resources.push(view);
+        }
+    };
+    for change in &plan.resources {
+        let same = at.get_mut(&change.address).and_then(VecDeque::pop_front);
+        let moved = || moves.get(&change.address).copied().filter(|_| change.action == ChangeAction::Move);
+        let found = same.or_else(moved).and_then(|place| blocks.get_mut(place)?.take());
         let (sentence, lines) = found.map(|block| (block.sentence, block.lines)).unwrap_or_default();
         let attributes = if lines.is_empty() { change.attributes.clone() } else { Vec::new() };
-        let address = change.address.clone();
-        let module = module(&address);
-        changes.push((Some(change.action), ChangeView { address, module, sentence, lines, attributes }));
+        put(Some(change.action), change_view(&change.address, sentence, lines, attributes));
     }
-    for Block { address, sentence, lines } in blocks {
-        let module = module(&address);
-        let action = plan_blocks::action(&sentence);
-        changes.push((action, ChangeView { address, module, sentence, lines, attributes: Vec::new() }));
+    for Block { address, sentence, lines } in blocks.into_iter().flatten() {
+        put(plan_blocks::action(&sentence), change_view(&address, sentence, lines, Vec::new()));
     }
-    let of = |action: Option<ChangeAction>, title: &str, symbol: &str, tone| {
-        let found = changes.iter().filter(|(other, _)| *other == action).map(|(_, view)| view.clone());
-        let mut resources: Vec<ChangeView> = found.collect();
-        resources.sort_by(|one, other| (&one.module, &one.address).cmp(&(&other.module, &other.address)));
-        ChangeGroup { title: title.to_owned(), symbol: symbol.to_owned(), tone, resources }
-    };
-    let known = GROUPS.into_iter().map(|(action, title, symbol, tone)| of(Some(action), title, symbol, tone));
-    known.chain([of(None, "Other", " ", Tone::Quiet)]).filter(|group| !group.resources.is_empty()).collect()
+    for group in &mut groups {
+        group.resources.sort_by(|one, other| (&one.module, &one.address).cmp(&(&other.module, &other.address)));
+    }
+    groups.retain(|group| !group.resources.is_empty());
+    groups
+}
+
+fn change_view(address: &str, sentence: String, lines: Vec<PlanLine>, attributes: Vec<String>) -> ChangeView {
+    let address = visible_line(address);
+    ChangeView { module: module(&address), address, sentence, lines, attributes }
 }
 
 /// The module of an address: all of it up to the resource's type.

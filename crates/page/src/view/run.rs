@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use knoll_api::approval::Approval;
-use knoll_api::names::label;
+use knoll_api::names::{self, label};
 use knoll_api::run::{Run, RunPhase, RunStatus};
 use knoll_api::step::{StepName, StepState, StepStatus};
 use knoll_api::workspace::Workspace;
@@ -30,6 +30,10 @@ pub struct RunView {
     pub stack: Option<String>,
     pub command: String,
     pub args: Vec<String>,
+    /// The command with all its arguments, every invisible character written out.
+    pub words: String,
+    /// The Secret with its variable files, values and piped input.
+    pub input: Option<String>,
     pub status: Status,
     pub finished: bool,
     /// Whether it waits for a decision.
@@ -150,6 +154,8 @@ pub fn view(seen: &RunObserved, now: Timestamp) -> RunView {
         stack: run.labels().get(label::STACK).cloned(),
         command: shown::command(run),
         args: run.spec.args.clone(),
+        words: shown::words(run),
+        input: run.spec.input.as_ref().map(|_| names::input_secret(&run.name_any())),
         status: Status::of_run(status.phase),
         finished: status.phase.is_finished(),
         in_review: status.phase == RunPhase::Review,

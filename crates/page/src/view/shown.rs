@@ -7,6 +7,7 @@ use knoll_api::run::{Operation, PlanSummary, Run, RunPhase, StepState};
 use knoll_api::stack::StackPhase;
 use knoll_core::conditions;
 use knoll_core::times;
+use knoll_core::visible::visible_line;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -129,6 +130,11 @@ pub fn command(run: &Run) -> String {
         Operation::Command => run.spec.command.clone().unwrap_or_default(),
         operation => operation.as_str().to_owned(),
     }
+}
+
+/// The command of a run with all its arguments, in one line.
+pub fn words(run: &Run) -> String {
+    visible_line(format!("{} {}", command(run), run.spec.args.join(" ")).trim())
 }
 
 /// The message of a condition; none if it is empty.

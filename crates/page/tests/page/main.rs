@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod hostile;
 mod world;
 
 use futures::StreamExt;

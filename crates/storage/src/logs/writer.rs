@@ -54,7 +54,7 @@ struct LogEnd {
 impl LogEnd {
     /// Where the log ends.
     fn offset(&self) -> u64 {
-        self.start + self.text.len() as u64
+        self.start.saturating_add(self.text.len() as u64)
     }
 
     /// The parts that have to be written so that `piece` is part of the log; the last one is the new end.

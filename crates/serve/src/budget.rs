@@ -1,4 +1,4 @@
-//! What all clients of the hub together may hold, and what one of them may: a namespace, or an address.
+//! What all clients of a server together may hold, and what one of them may: a namespace, a user, or a pod.
 //!
 //! *Guarantees.* The amounts that are held never exceed the budget, and those of one owner never its share: an owner at its
 //! bound leaves room for others. What is held is given back when it is dropped, however the request ends.
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// How long a request waits for others to end. A runner that is sent away tries again.
+/// How long a request waits for others to end. A client that is sent away tries again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An amount of something, such as bytes.
@@ -35,6 +35,7 @@ pub struct Held {
 
 impl Budget {
     /// A budget of `all`, of which an owner may hold `share`.
+    #[must_use]
     pub fn new(all: u64, share: u64) -> Arc<Self> {
         Arc::new(Self { all, share, held: Mutex::default(), freed: Notify::new() })
     }
