@@ -27,6 +27,7 @@ pub mod policy;
 pub mod purpose;
 mod rules;
 pub mod run;
+pub mod size;
 pub mod source;
 pub mod stack;
 pub mod step;

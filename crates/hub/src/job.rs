@@ -9,6 +9,7 @@ use knoll_api::wire::{Job, JobInput, PROTOCOL, Stage, StopTimes};
 use knoll_api::workspace::{StateKind, Workspace};
 use knoll_core::frozen::{JobInputs, changed_since_planned};
 use knoll_core::identity::Subject;
+use knoll_core::policy::Supplied;
 use knoll_core::run::{answer, arguments, must_stop};
 use knoll_core::steps;
 use knoll_storage::inputs;
@@ -54,6 +55,7 @@ pub async fn of(
         masked,
         mut hooks,
         timeouts,
+        registry,
     } = inputs?;
     let RunSpec { operation, command, mut args, targets, replace, retry, attach, attach_timeout, .. } =
         run.spec.clone();
@@ -89,6 +91,7 @@ pub async fn of(
         variable_files,
         sensitive_files,
         input,
+        registry,
         masked,
         targets,
         replace,
@@ -122,7 +125,12 @@ async fn inputs(
 ) -> Result<JobInputs, Error> {
     match &status.job {
         Some(job) => Ok(storage.frozen_jobs().get(run, job).await?.inputs),
-        None if stage == Stage::Whole => Ok(Lookup::new(storage, run.namespace()).inputs(run, workspace).await?),
+        // Policies supply nothing to it: such a run has a frozen job.
+        None if stage == Stage::Whole => {
+            let settings = workspace.spec.pod.clone().unwrap_or_default();
+            let mut lookup = Lookup::new(storage, run.namespace());
+            Ok(lookup.inputs(run, workspace, &settings, &Supplied::default()).await?)
+        }
         None => Err(Error::Changed(changed_since_planned("The status, which names no frozen job,"))),
     }
 }

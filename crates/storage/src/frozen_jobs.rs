@@ -11,6 +11,7 @@ use knoll_api::run::{FrozenJobSummary, Run};
 use knoll_api::workspace::Workspace;
 use knoll_core::frozen::{self, FrozenJob, PodTemplate, Reference, ReferenceDigest, ReferenceKind};
 use knoll_core::identity::ObjectId;
+use knoll_core::policy::Supplied;
 use kube::Api;
 use sha2::{Digest as _, Sha256};
 
@@ -65,7 +66,8 @@ impl FrozenJobs {
         FrozenJobs { storage }
     }
 
-    /// Freezes the job of a Run as everything is now, and stores it.
+    /// Freezes the job of a Run as everything is now, and stores it. Policies have `supplied` what the Workspace does not
+    /// say itself.
     ///
     /// # Errors
     /// When something that the Run refers to is not there, or the job cannot be stored.
@@ -74,11 +76,12 @@ impl FrozenJobs {
         run: &Run,
         workspace: &Workspace,
         pods: PodTemplate,
+        supplied: &Supplied,
     ) -> Result<(FrozenJob, FrozenJobSummary), FreezeError> {
         let id = ObjectId::of(run).map_err(Error::from)?;
         let wanted = frozen::references(&pods.settings, &run.spec.hooks)?;
         let references = self.digests(&id.namespace, wanted).await?;
-        let inputs = Lookup::new(&self.storage, &id.namespace).inputs(run, workspace).await?;
+        let inputs = Lookup::new(&self.storage, &id.namespace).inputs(run, workspace, &pods.settings, supplied).await?;
         let job = FrozenJob { salt: salt()?, pods, inputs, references };
         let content = serde_json::to_vec(&job).map_err(|error| Error::Blob(BlobError::Format(error)))?;
         let digest = Digest::of(&content);
