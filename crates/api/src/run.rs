@@ -556,13 +556,13 @@ pub struct ReviewDecision {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SizesInForce {
-    /// The state.
+    /// The state that an apply or a refresh begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<SizeInForce>,
-    /// The plan that is stored.
+    /// A plan that is stored for its review or its rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<SizeInForce>,
-    /// The log.
+    /// The part of the log that is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<SizeInForce>,
     /// The packed files of the module.
@@ -574,8 +574,8 @@ pub struct SizesInForce {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SizeInForce {
-    /// The size.
+    /// The largest size that is allowed.
     pub most: Size,
-    /// The Policy.
+    /// The name of the Policy that says so.
     pub policy: String,
 }

@@ -300,7 +300,7 @@ pub struct JobRegistry {
     /// Fragments of terraform's CLI configuration. Of blocks that several have, the first counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub terraformrc: Vec<CliFragment>,
-    /// A `.netrc` file.
+    /// The text of a `.netrc` file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netrc: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -338,7 +338,7 @@ pub struct CliFragment {
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobSsh {
-    /// The private key.
+    /// The private key in the form of OpenSSH.
     pub identity: String,
     /// The trusted host keys, in ssh's own form.
     pub known_hosts: String,

@@ -41,7 +41,7 @@ pub struct LimitsArgs {
     patience: u64,
 }
 
-/// Measures and prints.
+/// Measures both halves and prints a table of each.
 pub async fn run(arguments: &LimitsArgs) -> anyhow::Result<()> {
     let patience = Duration::from_secs(arguments.patience);
     if arguments.large > 0 {

@@ -4,15 +4,15 @@
 use knoll_api::Atom;
 use knoll_api::run::RunPhase;
 use knoll_api::workspace::Workspace;
-use knoll_e2e::manifests::{inline, workspace};
+use knoll_e2e::manifests::{self, inline, workspace};
 use knoll_e2e::{Namespace, World};
 use serde_json::json;
 
 /// A module with a provider of a registry that there is not, so that only a mirror has it.
-const MODULE: &str = "terraform {\n  required_providers {\n    fake = { source = \"registry.example.com/knoll/fake\" }\n  }\n}\nvariable \"word\" {}\nresource \"terraform_data\" \"a\" { input = var.word }\noutput \"word\" { value = terraform_data.a.output }\n";
+const MODULE: &str = "terraform {\n  required_providers {\n    fake = { source = \"registry.example.com/knoll/fake\" }\n  }\n}\nvariable \"word\" {}\n";
 
 /// What terraform and a hook see of the settings.
-const LOOK: &str = "echo \"proxy=$HTTPS_PROXY,$https_proxy none=$NO_PROXY token=${#TF_TOKEN_registry_example_com} own=$OWN git=$GIT_CONFIG_KEY_0 netrc=$(grep -c machine \"$NETRC\")\"; cat \"$TF_CLI_CONFIG_FILE\"";
+const LOOK: &str = "echo \"word=$TF_VAR_word proxy=$HTTPS_PROXY,$https_proxy none=$NO_PROXY token=${#TF_TOKEN_registry_example_com} own=$OWN git=$GIT_CONFIG_KEY_0 netrc=$(grep -c machine \"$NETRC\")\"; cat \"$TF_CLI_CONFIG_FILE\"; echo \"installed=$(ls .terraform/providers/registry.example.com/knoll/fake)\"";
 
 /// A Policy that holds in one namespace, deleted afterwards.
 struct PolicyOf<'a> {
@@ -77,16 +77,19 @@ impl Drop for Mirror {
     }
 }
 
-fn apply(name: &str, workspace: &str, script: &str) -> String {
+/// A Run that initialises the module with what is in the mirror, and then runs a script.
+fn look(name: &str, workspace: &str, mirror: &Mirror, script: &str) -> String {
     let run = json!({
         "apiVersion": "knoll.dev/v1alpha1",
         "kind": "Run",
         "metadata": {"name": name},
         "spec": {
             "workspace": workspace,
-            "operation": "apply",
+            "operation": "command",
+            "command": "sh",
+            "args": ["-c", script],
             "source": {"inline": {"main.tf": MODULE}},
-            "hooks": [{"name": "look", "step": "pre-init", "script": script}],
+            "hooks": [{"name": "fill", "step": "pre-init", "script": mirror.fill()}],
             "retry": {"init": 1},
         },
     });
@@ -133,15 +136,14 @@ async fn terraform_sees_the_mirror_the_token_and_the_variables_that_a_policy_sup
     policy.known("w").await;
     second.known("w").await;
 
-    namespace.create(&apply("one", "w", &format!("{} && {LOOK}", mirror.fill())));
+    namespace.create(&look("one", "w", &mirror, LOOK));
     let status = namespace.run_in("one", RunPhase::Succeeded).await.status.unwrap();
     assert_eq!(status.timeouts.unwrap().plan.unwrap().as_str(), "9m");
     assert!(status.job.is_some(), "what a Policy supplies is frozen");
-    assert_eq!(output(&namespace, "w").await, "default");
     let log = namespace.knoll(&["logs", "one"]).ok();
-    let expect = "proxy=http://proxy.example.com:3128,http://proxy.example.com:3128 none=.example.com token=21 own=default git=credential.helper netrc=1";
+    let expect = "word=default proxy=http://proxy.example.com:3128,http://proxy.example.com:3128 none=.example.com token=21 own=default git=credential.helper netrc=1";
     assert!(log.contains(expect) && log.contains("filesystem_mirror"), "{log}");
-    assert!(log.contains("Installed registry.example.com/knoll/fake v1.0.0"), "{log}");
+    assert!(log.contains("installed=1.0.0"), "{log}");
 
     let shown = namespace.knoll(&["workspace", "show", "w"]).ok();
     for (setting, from) in [
@@ -167,12 +169,11 @@ async fn terraform_sees_the_mirror_the_token_and_the_variables_that_a_policy_sup
     });
     namespace.create(&own.to_string());
     policy.known("own").await;
-    let script = format!("{} && {LOOK}; echo $TF_TOKEN_registry_example_com; cat $NETRC", mirror.fill());
-    namespace.create(&apply("two", "own", &script));
+    let script = format!("{LOOK}; echo $TF_TOKEN_registry_example_com; cat $NETRC");
+    namespace.create(&look("two", "own", &mirror, &script));
     namespace.run_in("two", RunPhase::Succeeded).await;
-    assert_eq!(output(&namespace, "own").await, "own");
     let log = namespace.knoll(&["logs", "two"]).ok();
-    assert!(log.contains("own=mine"), "{log}");
+    assert!(log.contains("word=own") && log.contains("own=mine"), "{log}");
     assert!(!log.contains("t0ken-of") && !log.contains("pAssw0rd-of"), "{log}");
 }
 
@@ -183,7 +184,7 @@ async fn a_secret_that_a_policy_names_is_one_of_the_runs_own_namespace() {
     let policy = PolicyOf::apply(&namespace, "a", &defaults);
     namespace.create(&workspace("w"));
     policy.known("w").await;
-    namespace.create(&apply("one", "w", "true"));
+    namespace.create(&look("one", "w", &Mirror::of(&namespace), "true"));
     let status = namespace.run_in("one", RunPhase::Failed).await.status.unwrap();
     let said: Vec<&str> = status.conditions.iter().map(|condition| condition.message.as_str()).collect();
     let expect =
@@ -202,21 +203,25 @@ async fn the_account_of_a_policy_is_trusted_and_one_of_a_workspace_is_judged() {
     let policy = PolicyOf::apply(&namespace, "a", &fields);
     namespace.create(&workspace("w"));
     policy.known("w").await;
-    let module = MODULE.split_once("variable").map(|(_, rest)| format!("variable{rest}")).unwrap();
     let run = |name: &str| {
         format!(
             "apiVersion: knoll.dev/v1alpha1\nkind: Run\nmetadata: {{name: {name}}}\nspec: {{workspace: w, operation: apply, source: {}}}\n",
-            inline(&module)
+            inline(manifests::MODULE)
         )
     };
     namespace.create(&run("trusted"));
     let status = namespace.run_in("trusted", RunPhase::Succeeded).await.status.unwrap();
     assert_eq!(status.job.unwrap().apply_service_account.as_deref(), Some("deployer"));
+    assert_eq!(output(&namespace, "w").await, "x", "a variable of the Policy");
     // A Run without files has those that were applied last, although its job is frozen.
     let plan = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Run", "metadata": {"name": "again"}, "spec": {"workspace": "w", "operation": "plan"}});
     namespace.create(&plan.to_string());
     let status = namespace.run_in("again", RunPhase::Succeeded).await.status.unwrap();
     assert_eq!(status.plan.map(|plan| plan.add + plan.change + plan.destroy), Some(0));
+    // So has a run of a Stack, whose revision does not have it.
+    let stack = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": "s"}, "spec": {"source": {"inline": {"main.tf": manifests::MODULE}}}});
+    namespace.create(&stack.to_string());
+    assert_eq!(output(&namespace, "s").await, "x");
     let patch = r#"{"spec":{"pod":{"serviceAccountName":"other"}}}"#;
     let refused = namespace.kubectl(&["patch", "workspace", "w", "--type", "merge", "-p", patch]);
     assert!(refused.stderr.contains("spec.allow.serviceAccounts"), "{}", refused.stderr);

@@ -180,7 +180,7 @@ async fn a_change_waits_for_the_end_of_a_freeze_unless_somebody_may_start_it_now
 }
 
 /// The state of a module with a long value.
-const LARGE: &str = "variable \"word\" {}\nresource \"terraform_data\" \"a\" { input = \"${var.word}${join(\"\", [for i in range(4000) : \"x\"])}\" }\n";
+const LARGE: &str = "variable \"word\" {}\nresource \"terraform_data\" \"a\" { input = \"${var.word}${join(\"\", [for i in range(1000) : \"xxxxxxxx\"])}\" }\n";
 
 #[tokio::test]
 async fn a_state_that_has_grown_beyond_its_limit_is_stored_and_stops_the_next_apply() {

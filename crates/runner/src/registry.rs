@@ -28,7 +28,7 @@ impl RegistryFiles {
         Self { folder: folder.to_owned() }
     }
 
-    /// Terraform's CLI configuration.
+    /// Where terraform's CLI configuration is.
     pub fn settings(&self) -> PathBuf {
         self.folder.join("terraformrc")
     }
