@@ -29,6 +29,7 @@ pub mod purpose;
 mod rules;
 pub mod run;
 pub mod sensitive;
+pub mod size;
 pub mod source;
 pub mod stack;
 pub mod step;

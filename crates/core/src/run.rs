@@ -26,6 +26,7 @@ pub mod pod;
 pub mod pod_outcome;
 pub mod progress;
 mod review;
+pub mod sizes;
 pub mod status;
 pub mod steps;
 pub mod stop_times;
@@ -98,7 +99,7 @@ impl RunFacts<'_> {
 
     /// The limits of the Run, as the Policies allow them.
     fn timeouts(&self) -> Timeouts {
-        self.policy.timeouts(steps::timeouts(&self.run.spec, self.workspace))
+        self.policy.shortened(steps::timeouts(&self.run.spec, self.workspace, &self.policy.default_timeouts()))
     }
 
     /// Why the pods of the Run cannot be made any more: its frozen job is not stored as it was frozen.
@@ -324,7 +325,8 @@ fn create_pod(facts: &RunFacts<'_>, mut status: RunStatus, stage: Stage, now: Ti
     if let Some(closed) = windows::check(facts, &mut status, stage, now) {
         return closed;
     }
-    status.timeouts = facts.policy.limits_timeouts().then(|| facts.timeouts());
+    status.sizes = facts.policy.sizes();
+    status.timeouts = facts.policy.has_timeouts().then(|| facts.timeouts());
     let obstacle = leftover(facts, now).map(|pod| {
         format!(
             "Pod `{pod}` of an earlier run of this name is still running; the run continues when that pod has ended."
@@ -423,7 +425,8 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         let source = run.spec.source.clone().filter(|source| source.bundle.is_none());
         return Decision::act(RunAction::FreezeCommand(source.map(Box::new)));
     }
-    let two_accounts = workspace.spec.pod.as_ref().is_some_and(|pod| steps::has_two_accounts(&run.spec, pod));
+    let settings = seen.policy.pod(&workspace.spec.pod.clone().unwrap_or_default());
+    let two_accounts = steps::has_two_accounts(&run.spec, &settings);
     if two_accounts && demands.approval == RunApproval::Prompt {
         let message = "With approval: Prompt terraform plans and applies in one process, and the Workspace has different service accounts for the two (pod.plan, pod.apply); use Auto or Manual.";
         return ended(seen, status, RunPhase::Failed, &Cause::new(reason::INVALID_SPEC, message), now);

@@ -9,6 +9,7 @@ use knoll_api::wire::{Job, JobInput, PROTOCOL, Stage, StopTimes};
 use knoll_api::workspace::{StateKind, Workspace};
 use knoll_core::frozen::{JobInputs, changed_since_planned};
 use knoll_core::identity::Subject;
+use knoll_core::policy::Supplied;
 use knoll_core::run::{answer, arguments, must_stop};
 use knoll_core::steps;
 use knoll_storage::inputs;
@@ -55,6 +56,7 @@ pub async fn of(
         masked,
         mut hooks,
         timeouts,
+        registry,
     } = inputs?;
     let RunSpec { operation, command, mut args, mut targets, mut replace, retry, attach, attach_timeout, .. } =
         run.spec.clone();
@@ -97,6 +99,8 @@ pub async fn of(
         variable_files,
         sensitive_files,
         input,
+        // Users can write the Secrets that it comes from.
+        registry: if is_judge { JobRegistry::default() } else { registry },
         masked,
         targets,
         replace,
@@ -145,8 +149,11 @@ async fn inputs(
 ) -> Result<JobInputs, Error> {
     match &status.job {
         Some(job) => Ok(storage.frozen_jobs().get(run, job).await?.inputs),
+        // Policies supply nothing to it: such a run has a frozen job.
         None if stage == Stage::Whole => {
-            let mut inputs = Lookup::new(storage, run.namespace()).inputs(run, workspace).await?;
+            let settings = workspace.spec.pod.clone().unwrap_or_default();
+            let mut lookup = Lookup::new(storage, run.namespace());
+            let mut inputs = lookup.inputs(run, workspace, &settings, &Supplied::default()).await?;
             // The pod has the image of the tool that the Workspace had when it was created.
             if let Some(RunTool { name, version }) = status.tool.clone() {
                 (inputs.tool, inputs.version) = (name, version);

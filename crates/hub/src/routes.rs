@@ -23,7 +23,10 @@ use knoll_core::steps::{Stage, stage};
 use knoll_core::stop_times::{POLL, Silence};
 use knoll_core::{
     pod_outcome,
-    run::{is_cancelled, must_stop},
+    run::{
+        is_cancelled, must_stop,
+        sizes::{self, Content},
+    },
 };
 use knoll_serve::{Budget, Connection, Held};
 use knoll_storage::states::may_force;
@@ -197,7 +200,10 @@ async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result
     let (bundles, marked, runs) = (shared.storage.bundles(), &shared.marked, &shared.runs);
     let bundle = bundle::of(&bundles, &runner.session, &runner.run, &workspace, &shared.sources, marked, runs).await?;
     Ok(match bundle {
-        Some(bundle) => holding(([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(), held),
+        Some(bundle) => {
+            fits(&runner.run, Content::Bundle, bundle.len())?;
+            holding(([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(), held)
+        }
         None => StatusCode::NO_CONTENT.into_response(),
     })
 }
@@ -207,7 +213,15 @@ async fn get_state(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<
     let Session { caller, workspace, .. } = &*runner.session;
     let replace = may_force(&runner.run.spec);
     let held = shared.budgets.download(&caller.namespace).await?;
-    Ok(content_or_nothing(shared.states.opened(&caller.namespace, workspace, replace).await?, held))
+    let state = shared.states.opened(&caller.namespace, workspace, replace).await?;
+    let stage = stage(&runner.run.spec, &runner.run.status.clone().unwrap_or_default());
+    fits(&runner.run, Content::State(stage), state.as_ref().map_or(0, |state| state.len()))?;
+    Ok(content_or_nothing(state, held))
+}
+
+/// Whether content of so many bytes is as large as the Policies allow.
+fn fits(run: &Run, content: Content, bytes: usize) -> Result<(), Error> {
+    sizes::refused(run, content, bytes).map_or(Ok(()), |why| Err(Error::Invalid(why)))
 }
 
 async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, request: Request) -> Result<StatusCode, Error> {
@@ -255,6 +269,7 @@ async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, request: Re
     only_while_planning(&runner, "a plan")?;
     runner.has_module()?;
     let (content, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::CONTENT).await?;
+    fits(&runner.run, Content::Plan, content.len())?;
     let _alone = runner.session.content.lock().await;
     shared.storage.plans().put(&runner.run, &content).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -418,8 +433,16 @@ async fn post_log(
     request: Request,
 ) -> Result<StatusCode, Error> {
     let (piece, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::LOG).await?;
-    runner.session.log.append(offset, &piece).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let log = &runner.session.log;
+    match sizes::of_log(&runner.run) {
+        Some((most, line)) if offset.saturating_add(piece.len() as u64) > most => {
+            if let Ok(rest @ 1..) = usize::try_from(most.saturating_sub(offset)) {
+                log.append(offset, &[piece.get(..rest).unwrap_or_default(), line.as_bytes()].concat()).await?;
+            }
+            Err(Error::Invalid(line.trim().to_owned()))
+        }
+        _ => Ok(log.append(offset, &piece).await.map(|()| StatusCode::NO_CONTENT)?),
+    }
 }
 
 async fn put_progress(

@@ -61,7 +61,7 @@ pub fn prepare(job: &Job, plan: &[u8], folders: &Folders) -> Result<(), SetupErr
     write(&module.join("providers.tf.json"), json!({"terraform": settings}).to_string().as_bytes())?;
     write(&module.join(LOCK_FILE), lock_file.as_bytes())?;
     write(&folders.plan(), plan)?;
-    write(&folders.settings(), job.mirror.as_deref().map(mirrored).unwrap_or_default().as_bytes())
+    write(&folders.registry().settings(), job.mirror.as_deref().map(mirrored).unwrap_or_default().as_bytes())
 }
 
 impl Steps {

@@ -25,6 +25,7 @@ mod process;
 mod progress;
 mod prompt;
 mod redact;
+mod registry;
 mod retry;
 mod run;
 mod sensitive;

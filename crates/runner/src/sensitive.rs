@@ -8,6 +8,8 @@ use knoll_api::wire::Job;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::registry;
+
 /// Shorter base64 fragments would also match harmless text.
 const SHORTEST_ENCODED: usize = 6;
 /// Longer values are matched by pieces, because storing all of their forms would cost too much memory.
@@ -37,6 +39,9 @@ pub fn of_job(job: &Job) -> Vec<String> {
         }
     }
     found.extend(job.masked.iter().cloned());
+    found.extend(registry::secrets(&job.registry));
+    let fragments = job.registry.terraformrc.iter().filter(|fragment| fragment.sensitive);
+    found.extend(fragments.flat_map(|fragment| literals(&fragment.text)));
     // The module says which of its variables are sensitive.
     let env = job.input.iter().flat_map(|input| &input.env);
     found.extend(env.filter(|(name, _)| !name.starts_with("TF_VAR_")).map(|(_, value)| value.clone()));

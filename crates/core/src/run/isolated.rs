@@ -99,7 +99,7 @@ pub fn template(job: &FrozenJob, isolated: &IsolatedPlan, platform: &Platform) -
         (Some(repository), Some((_, version))) if !is_tagged(repository) => format!("{repository}:{version}"),
         _ => image,
     };
-    PodTemplate { image, image_is_named: false, settings, pinned: BTreeMap::new() }
+    PodTemplate { image, image_is_named: false, settings, ..PodTemplate::default() }
 }
 
 /// Whether an image has a tag or a digest. The port of a registry is none.

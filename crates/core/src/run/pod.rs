@@ -22,7 +22,10 @@ use knoll_api::{
 use kube::{Resource, ResourceExt};
 
 use super::{frozen::PodTemplate, stop_times::POD_GRACE};
-use crate::steps::{self, Stage};
+use crate::{
+    policy::Effective,
+    steps::{self, Stage},
+};
 
 /// How long a token for the hub is valid; the kubelet renews it well before.
 const TOKEN_SECONDS: i64 = 3600;
@@ -265,7 +268,7 @@ fn containers(
     stage: Stage,
     platform: &Platform,
 ) -> Result<Vec<Container>, PodSettingsError> {
-    let PodTemplate { image, image_is_named: _, settings, pinned, copies } = template;
+    let PodTemplate { image, image_is_named: _, settings, own: _, pinned, copies } = template;
     let image_of = |container: &str, written: &str| pinned.get(container).map_or(written, String::as_str).to_owned();
     let mut mounts = vec![
         mount(names::pod::VOLUME, names::pod::VOLUME_PATH),
@@ -337,12 +340,13 @@ fn command(runner: Runner, container: &str, args: &[&str]) -> Vec<String> {
     shell.into_iter().chain(script).chain(words(args.iter().copied())).collect()
 }
 
-/// What the pods of a Workspace's runs are built from, as the Workspace is now.
+/// What the pods of a Workspace's runs are built from, as the Workspace and the Policies are now.
 #[must_use]
-pub fn template(workspace: &WorkspaceSpec, platform: &Platform) -> PodTemplate {
-    let settings = workspace.pod.clone().unwrap_or_default();
+pub fn template(workspace: &WorkspaceSpec, policy: &Effective, platform: &Platform) -> PodTemplate {
+    let own = workspace.pod.clone().unwrap_or_default();
+    let (settings, own) = if policy.supplies() { (policy.pod(&own), Some(own)) } else { (own, None) };
     let image_is_named = workspace.image.is_some();
-    PodTemplate { image: image(workspace, platform), image_is_named, settings, ..PodTemplate::default() }
+    PodTemplate { image: image(workspace, platform), image_is_named, settings, own, ..PodTemplate::default() }
 }
 
 /// The image of the runner's container: what the Workspace names, or the tool's own in its version.

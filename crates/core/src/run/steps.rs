@@ -104,23 +104,22 @@ pub fn attempts(spec: &RunSpec) -> BTreeMap<StepName, u32> {
     StepName::ALL.into_iter().map(|step| (step, retry.attempts(step))).filter(|(_, attempts)| *attempts > 1).collect()
 }
 
-/// The limits of a run: its own, its Workspace's where it has none, and the defaults where neither has one.
+/// The limits of a run: its own, its Workspace's where it has none, those that Policies supply where neither has one, and
+/// the defaults.
 #[must_use]
-pub fn timeouts(spec: &RunSpec, workspace: Option<&Workspace>) -> Timeouts {
+pub fn timeouts(spec: &RunSpec, workspace: Option<&Workspace>, supplied: &Timeouts) -> Timeouts {
     let own = spec.timeouts.clone().unwrap_or_default();
-    let mut timeouts = match workspace.and_then(|workspace| workspace.spec.timeouts.as_ref()) {
-        Some(inherited) => own.or(inherited),
-        None => own,
-    };
+    let inherited = workspace.and_then(|workspace| workspace.spec.timeouts.clone()).unwrap_or_default();
+    let mut timeouts = own.or(&inherited).or(supplied);
     timeouts.pending.get_or_insert(Timeouts::DEFAULT_PENDING.into());
     timeouts
 }
 
-/// The limits of a run that has a pod: those that its status names, which the Policies have shortened, if there are any.
+/// The limits of a run that has a pod: those that its status names, if Policies have a part in them.
 #[must_use]
 pub fn timeouts_in_force(run: &Run, workspace: &Workspace) -> Timeouts {
-    let shortened = run.status.as_ref().and_then(|status| status.timeouts.clone());
-    shortened.unwrap_or_else(|| timeouts(&run.spec, Some(workspace)))
+    let of_policies = run.status.as_ref().and_then(|status| status.timeouts.clone());
+    of_policies.unwrap_or_else(|| timeouts(&run.spec, Some(workspace), &Timeouts::default()))
 }
 
 /// The timeouts of the steps that run in a pod, in whole seconds.

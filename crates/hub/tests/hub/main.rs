@@ -24,6 +24,7 @@ use knoll_api::variables::{KeyRef, KeysRef, ValueFrom, Variable, VariablesFrom};
 use knoll_api::wire::{Answer, EndReason, Exit, Job, Progress, ProgressReply, path};
 use knoll_api::workspace::{Tool, Workspace, WorkspaceSpec};
 use knoll_core::frozen::PodTemplate;
+use knoll_core::policy::Supplied;
 use knoll_storage::{Input, LogRange, PlanTextError, Storage, states};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
@@ -760,7 +761,8 @@ async fn an_apply_in_another_image_than_the_plan_gets_no_job() {
     let freeze = async |run: &Run| {
         let workspace = world.api().get("w").await.unwrap();
         let jobs = world.storage().frozen_jobs();
-        let (_, mut summary) = jobs.freeze(run, &workspace, PodTemplate::default()).await.unwrap();
+        let (_, mut summary) =
+            jobs.freeze(run, &workspace, PodTemplate::default(), &Supplied::default()).await.unwrap();
         summary.image_digests.insert("runner".to_owned(), image("1"));
         json!(summary)
     };
@@ -788,7 +790,8 @@ async fn the_job_of_an_apply_is_the_frozen_one_whatever_has_become_of_the_worksp
     world.workspace("w", spec("1")).await;
     let runner = approved(&world, "r", async |run| {
         let workspace = world.api().get("w").await.unwrap();
-        let frozen = world.storage().frozen_jobs().freeze(run, &workspace, PodTemplate::default()).await;
+        let frozen =
+            world.storage().frozen_jobs().freeze(run, &workspace, PodTemplate::default(), &Supplied::default()).await;
         let patch = json!({"spec": spec("2")});
         world.api::<Workspace>().patch("w", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
         json!(frozen.unwrap().1)
@@ -820,7 +823,10 @@ async fn a_command_that_was_approved_without_files_ran_among_those_that_came_lat
     let reviewed = world.runner("reviewed", shell).await;
     let workspace = world.api().get("w").await.unwrap();
     let jobs = world.storage().frozen_jobs();
-    let (_, job) = jobs.freeze(&world.run("reviewed").await, &workspace, PodTemplate::default()).await.unwrap();
+    let (_, job) = jobs
+        .freeze(&world.run("reviewed").await, &workspace, PodTemplate::default(), &Supplied::default())
+        .await
+        .unwrap();
     world.set_status("reviewed", json!({"status": {"job": job}})).await;
     until(&reviewed, 204, "it has files that nobody has approved").await;
 }

@@ -13,7 +13,9 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
 use knoll_api::run::Operation;
 use knoll_api::step::{StepName, StepStatus};
-use knoll_api::wire::{Answer, Exit, Job, PROTOCOL, PlanJudged, Progress, ProgressReply, Stage, StopTimes, path};
+use knoll_api::wire::{
+    Answer, Exit, Job, JobRegistry, PROTOCOL, PlanJudged, Progress, ProgressReply, Stage, StopTimes, path,
+};
 use knoll_api::workspace::Tool;
 use knoll_runner::Config;
 use reqwest::StatusCode;
@@ -71,6 +73,7 @@ pub fn job(operation: Operation, steps: &[StepName]) -> Job {
         variables: Vec::new(),
         sensitive_files: Vec::new(),
         input: None,
+        registry: JobRegistry::default(),
         masked: Vec::new(),
         variable_files: BTreeMap::new(),
         targets: Vec::new(),

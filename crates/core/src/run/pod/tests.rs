@@ -31,7 +31,7 @@ fn run(spec: RunSpec) -> Run {
 }
 
 fn of(workspace: WorkspaceSpec) -> PodTemplate {
-    template(&workspace, &platform())
+    template(&workspace, &Effective::default(), &platform())
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn what_the_user_asked_for_is_in_it() {
     let mut platform = platform();
     platform.plugin_cache =
         Some(PluginCache { path: "/cache".into(), volume: Some(Volume { name: "cache".into(), ..Volume::default() }) });
-    let pod = build(&run, &template(&spec, &platform), Stage::Apply, &platform).unwrap();
+    let pod = build(&run, &template(&spec, &Effective::default(), &platform), Stage::Apply, &platform).unwrap();
     let value = serde_json::to_value(&pod).unwrap();
 
     assert_eq!(value["metadata"]["name"], "r-apply");
