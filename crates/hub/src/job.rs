@@ -5,7 +5,7 @@ use std::time::Duration;
 use knoll_api::names;
 use knoll_api::run::{Run, RunSpec, RunStatus, RunTool};
 use knoll_api::step::Timeouts;
-use knoll_api::wire::{Job, JobInput, PROTOCOL, Stage, StopTimes};
+use knoll_api::wire::{Job, JobInput, JobRegistry, PROTOCOL, Stage, StopTimes};
 use knoll_api::workspace::{StateKind, Workspace};
 use knoll_core::frozen::{JobInputs, changed_since_planned};
 use knoll_core::identity::Subject;

@@ -4,8 +4,6 @@
 //! names no pod until the operator has created this one. It is made of the frozen job's scheduling and limits, and of the
 //! Policy's image; nothing that a user wrote runs in it or is mounted there.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{

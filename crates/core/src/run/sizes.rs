@@ -35,7 +35,7 @@ pub fn refused(run: &Run, content: Content, bytes: usize) -> Option<String> {
     let (limit, what, field, advice) = match content {
         Content::Bundle => (&sizes.bundle, "the module", "bundle", "Leave out what terraform does not need."),
         Content::Plan => (&sizes.plan, "the plan", "plan", "Apply less at once, for example with -target."),
-        Content::State(Stage::Apply) => return None,
+        Content::State(Stage::Apply | Stage::Judge) => return None,
         // What makes a state smaller is not refused, and neither is what only reads it.
         Content::State(Stage::Whole | Stage::Plan) => match run.spec.operation {
             Operation::Apply | Operation::Refresh => (

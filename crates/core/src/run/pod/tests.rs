@@ -73,7 +73,13 @@ fn an_image_that_the_embedded_cluster_does_not_use_was_ignored_without_a_word() 
     let told = |pulls_images: bool, image: Option<&str>| {
         let platform = Platform { pulls_images, ..platform() };
         let workspace = WorkspaceSpec { image: image.map(str::to_owned), ..WorkspaceSpec::default() };
-        let pod = build(&run(RunSpec::default()), &template(&workspace, &platform), Stage::Whole, &platform).unwrap();
+        let pod = build(
+            &run(RunSpec::default()),
+            &template(&workspace, &Effective::default(), &platform),
+            Stage::Whole,
+            &platform,
+        )
+        .unwrap();
         let env = pod.spec.unwrap().containers.into_iter().filter_map(|container| container.env).flatten();
         env.filter(|variable| variable.name == wire::env::UNUSED_IMAGE).find_map(|variable| variable.value)
     };

@@ -171,6 +171,7 @@ fn platform() -> Platform {
         hub_url: "https://hub:8443".to_owned(),
         hub_ca: "PEM".to_owned(),
         plugin_cache: Some(PluginCache { path: "/plugins".to_owned(), volume: None }),
+        pulls_images: true,
     }
 }
 
