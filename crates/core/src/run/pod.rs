@@ -349,7 +349,7 @@ pub fn image(workspace: &WorkspaceSpec, platform: &Platform) -> String {
 
 /// What the runner has to know before it can ask the hub for the rest.
 fn environment(template: &PodTemplate, platform: &Platform) -> impl Iterator<Item = EnvVar> {
-    let named = template.image_is_named.then(|| template.image.clone()).unwrap_or_default();
+    let named = if template.image_is_named { template.image.clone() } else { String::new() };
     let unused_image = (!platform.pulls_images).then_some((wire::env::UNUSED_IMAGE, named));
     let cache = platform.plugin_cache.as_ref().map(|cache| (wire::env::PLUGIN_CACHE, cache.path.clone()));
     [
