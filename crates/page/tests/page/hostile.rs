@@ -149,8 +149,8 @@ async fn a_place_behind_all_logs_and_a_long_search_stop_nobody() {
     let viewer = world.signed_in(&world.token("viewer", &["knoll-viewer"]).await).await;
     let end = u64::MAX;
     for (from, line) in [("0:0".to_owned(), true), (format!("{end}:{end}"), false), (format!("0:{end}"), true)] {
-        let read = viewer.read(&format!("/runs/default/r/events?from={from}"));
-        let (_, events) = tokio::time::timeout(DEADLINE, read).await.expect("the stream ends");
+        let path = format!("/runs/default/r/events?from={from}");
+        let (_, events) = tokio::time::timeout(DEADLINE, viewer.read(&path)).await.expect("the stream ends");
         assert!(events.contains("event: end") && events.contains("another") == line, "{from}: {events}");
     }
     let long = "x".repeat(1000);
