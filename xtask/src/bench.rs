@@ -27,6 +27,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// Measure the limits of Policies: 500 Runs of a tenant beside 5 of another, and what is left of 1,000 Runs in a Workspace
+    Limits {
+        /// Arguments for `knoll-bench limits`, such as `--large 100`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
     /// Measure many Stacks: created at once with real terraform, and idle
     Stacks {
         /// Arguments for `knoll-bench stacks`, such as `--settled 5000`
@@ -63,10 +69,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         phase("building knoll and its benchmarks", || image::build_release(&["knoll", "knoll-runner", "knoll-bench"]))?;
     match &arguments.bench {
         Bench::Api { rest } => api(&built, rest),
-        Bench::Stacks { rest } => {
-            let mut bench = Command::new(built.join("knoll-bench"));
-            status(bench.arg("stacks").arg("--knoll").arg(built.join("knoll")).args(rest))
-        }
+        Bench::Limits { rest } => on_embedded(&built, "limits", rest),
+        Bench::Stacks { rest } => on_embedded(&built, "stacks", rest),
         Bench::Atom { embedded, rest } => on_both(&built, "atom", *embedded, &real::IMAGE_VOLUMES, rest),
         Bench::Run { embedded, no_image_volumes, rest } => {
             let flags: &[&str] = if *no_image_volumes { &[] } else { &real::IMAGE_VOLUMES };
@@ -95,6 +99,12 @@ fn on_both(built: &Path, what: &str, embedded_only: bool, flags: &[&str], rest: 
     }
     let embedded = phase("starting the embedded cluster", || Embedded::start(built))?;
     status(bench.arg("--embedded").arg(embedded.folder.join("kubeconfig")).args(rest))
+}
+
+/// A benchmark that starts its own embedded clusters.
+fn on_embedded(built: &Path, what: &str, rest: &[String]) -> anyhow::Result<()> {
+    let mut bench = Command::new(built.join("knoll-bench"));
+    status(bench.arg(what).arg("--knoll").arg(built.join("knoll")).args(rest))
 }
 
 fn api(built: &Path, rest: &[String]) -> anyhow::Result<()> {

@@ -65,7 +65,7 @@ pub struct AtomSpec {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
     /// The service account in the same namespace that the Atom acts as: it reads the inputs, and reads and writes the
-    /// objects. Without it, that is the account `default`.
+    /// objects. Without it, that is the account that `spec.defaults.atom` of a Policy names, else `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = rules::account_name())]

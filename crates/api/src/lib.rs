@@ -28,6 +28,8 @@ pub mod policy;
 pub mod purpose;
 mod rules;
 pub mod run;
+pub mod sensitive;
+pub mod size;
 pub mod source;
 pub mod stack;
 pub mod step;

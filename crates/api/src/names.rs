@@ -278,6 +278,8 @@ pub mod content {
     pub const PLAN: &str = "plan";
     /// The text of a plan, as terraform renders it for people.
     pub const PLAN_TEXT: &str = "plan-text";
+    /// The JSON of a plan, as terraform describes it.
+    pub const DESCRIPTION: &str = "description";
     /// A frozen job.
     pub const JOB: &str = "job";
     /// A state that a user uploaded, to be pushed by a Run.
@@ -444,8 +446,15 @@ pub mod pod {
 }
 
 /// The prefixes of the Secrets that only the operator and the hub create. Clients create inputs and uploads.
-pub const OWN_SECRETS: [&str; 6] =
-    ["knoll-state-", "knoll-plan-", "knoll-job-", "knoll-variables-", "knoll-journal-", "knoll-answer-"];
+pub const OWN_SECRETS: [&str; 7] = [
+    "knoll-state-",
+    "knoll-plan-",
+    "knoll-description-",
+    "knoll-job-",
+    "knoll-variables-",
+    "knoll-journal-",
+    "knoll-answer-",
+];
 
 /// The prefixes of the ConfigMaps that only the operator and the hub create. Clients create bundles.
 pub const OWN_CONFIG_MAPS: [&str; 2] = ["knoll-log-", "knoll-plan-text-"];
@@ -467,6 +476,12 @@ pub fn state_part_secret(workspace: &str, serial: u64, digest: &str, part: usize
 #[must_use]
 pub fn plan_secret(run: &str) -> String {
     format!("knoll-plan-{run}")
+}
+
+/// The Secret that is the head of the JSON of a run's plan.
+#[must_use]
+pub fn description_secret(run: &str) -> String {
+    format!("knoll-description-{run}")
 }
 
 /// The ConfigMap that is the head of the text of a run's plan. The name contains the first digits of the text's digest.
@@ -543,6 +558,7 @@ mod tests {
             state_secret("w"),
             state_part_secret("w", 1, "d", 0),
             plan_secret("r"),
+            description_secret("r"),
             job_secret("r", "sha256:d"),
             variables_secret("s", "sha256:d"),
             journal_secret("a", 1),

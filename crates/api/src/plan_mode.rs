@@ -46,8 +46,8 @@ pub fn flag(arg: &str) -> Option<(&str, Option<&str>)> {
 
 /// Whether the last of these flags sets it. What terraform would not read counts as set.
 fn is_set(args: &[String], wanted: &str) -> bool {
-    let values = args.iter().filter_map(|arg| flag(arg)).filter(|(name, _)| *name == wanted).map(|(_, value)| value);
-    values.last().is_some_and(|value| !value.is_some_and(|value| FALSE.contains(&value)))
+    let last = args.iter().rev().filter_map(|arg| flag(arg)).find(|(name, _)| *name == wanted);
+    last.is_some_and(|(_, value)| !value.is_some_and(|value| FALSE.contains(&value)))
 }
 
 /// The words that Go's flags take for no.

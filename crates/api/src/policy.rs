@@ -5,12 +5,14 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub mod defaults;
 pub mod limits;
 mod plan;
 pub mod windows;
 
-pub use limits::{LimitRules, RetentionLimits, RunLimits};
-pub use plan::{PackRef, PlanOverride, PlanRule, PlanRules, RegoPack, RuleAction};
+pub use defaults::{AtomDefaults, DefaultSettings, ProxySettings, RegistrySettings, RegistryToken, TextSource};
+pub use limits::{LimitRules, PriorityRule, RetentionLimits, RunLimits, SizeLimits};
+pub use plan::{GitPack, OciPack, PackRef, PlanOverride, PlanRule, PlanRules, RegoPack, RuleAction};
 pub use windows::{Change, Freeze, OpenWindow, WindowRules};
 
 use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};
@@ -57,6 +59,9 @@ pub struct PolicySpec {
     /// Rules on the plans of runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanRules>,
+    /// Settings for Workspaces and Atoms that do not have their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<DefaultSettings>,
 }
 
 /// Who has to agree to a run.
@@ -300,7 +305,7 @@ pub struct Privileged {
     pub commands: Vec<String>,
 }
 
-/// One demand that holds for a Workspace, in its status.
+/// One demand or setting that holds for a Workspace, in its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySetting {
@@ -309,6 +314,7 @@ pub struct PolicySetting {
     /// The value that holds.
     #[schemars(length(max = 4096))]
     pub value: String,
-    /// The object that demands it: `Policy/NAME`, `Stack/NAME` or `Workspace/NAME`.
+    /// The object that demands or sets it: `Policy/NAME`, `Stack/NAME` or `Workspace/NAME`; `operator` for a setting of the
+    /// installation.
     pub from: String,
 }

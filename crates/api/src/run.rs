@@ -14,6 +14,7 @@ use crate::{
     duration::Duration,
     hooks::Hook,
     rules,
+    size::Size,
     source::Source,
     stack::Snapshot,
     variables::{Variables, VariablesFrom},
@@ -295,9 +296,12 @@ pub struct RunStatus {
     /// was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<RunApproval>,
-    /// The timeouts that hold, if a Policy limits timeouts.
+    /// The timeouts that hold, if a Policy limits or supplies timeouts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
+    /// The largest content that the run may have, if a Policy limits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<SizesInForce>,
     /// The summary of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSummary>,
@@ -563,4 +567,32 @@ pub struct ReviewDecision {
     pub decision: Decision,
     /// The users who decided, separated by commas.
     pub by: String,
+}
+
+/// The largest content that a run may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SizesInForce {
+    /// The state that an apply or a refresh begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<SizeInForce>,
+    /// A plan that is stored for its review or its rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<SizeInForce>,
+    /// The part of the log that is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<SizeInForce>,
+    /// The packed files of the module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<SizeInForce>,
+}
+
+/// A size, and where it comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SizeInForce {
+    /// The largest size that is allowed.
+    pub most: Size,
+    /// The name of the Policy that says so.
+    pub policy: String,
 }

@@ -28,6 +28,8 @@ pub enum StepName {
     Plan,
     /// Hooks after `plan`.
     PostPlan,
+    /// Describes the stored plan in a pod of its own, for the rules of Policies with `plan.isolated`.
+    Judge,
     /// Waits for an Approval of the plan.
     Review,
     /// Hooks before `apply`.
@@ -44,7 +46,7 @@ pub enum StepName {
 
 impl StepName {
     /// All steps, in order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Setup,
         Self::PreInit,
         Self::Init,
@@ -52,6 +54,7 @@ impl StepName {
         Self::PrePlan,
         Self::Plan,
         Self::PostPlan,
+        Self::Judge,
         Self::Review,
         Self::PreApply,
         Self::Apply,
@@ -71,6 +74,7 @@ impl StepName {
             Self::PrePlan => "pre-plan",
             Self::Plan => "plan",
             Self::PostPlan => "post-plan",
+            Self::Judge => "judge",
             Self::Review => "review",
             Self::PreApply => "pre-apply",
             Self::Apply => "apply",
@@ -94,7 +98,7 @@ pub enum StepState {
     /// Running. Next: any other state.
     #[default]
     Running,
-    /// Waiting for an Approval (`review`). Next: `Succeeded` or `Cancelled`.
+    /// Waiting for an Approval (`review`) or for its pod (`judge`). Next: `Running`, `Succeeded` or `Cancelled`.
     Waiting,
     /// Succeeded.
     Succeeded,
@@ -179,7 +183,7 @@ pub struct Timeouts {
     /// Timeout of each attempt of `init`. No limit if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Duration>,
-    /// Timeout of each attempt of `plan`. No limit if unset.
+    /// Timeout of each attempt of `plan`, and of `judge`. No limit if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Duration>,
     /// Timeout of the step `apply`. No limit if unset.
@@ -239,7 +243,7 @@ impl Timeouts {
     pub fn of_step(&self, step: StepName) -> Option<&Duration> {
         match step {
             StepName::Init => self.init.as_ref(),
-            StepName::Plan => self.plan.as_ref(),
+            StepName::Plan | StepName::Judge => self.plan.as_ref(),
             StepName::Apply => self.apply.as_ref(),
             StepName::Command => self.command.as_ref(),
             StepName::Setup

@@ -15,6 +15,9 @@ pub struct PlanVerdict {
     /// The digest of the rules that judged it. Nothing is applied after they have changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<String>,
+    /// Present where the JSON of the plan is made in a pod of its own (`plan.isolated` of a Policy).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolated: Option<IsolatedPlan>,
     /// The strictest action of all results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<RuleAction>,
@@ -32,6 +35,18 @@ pub struct PlanVerdict {
     /// The number of results that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u32,
+}
+
+/// The pod that makes the JSON of a plan from the stored plan alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IsolatedPlan {
+    /// The image that a Policy names; the installation's when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The address of the only mirror that providers come from; any place when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
 }
 
 impl PlanVerdict {

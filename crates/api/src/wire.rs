@@ -58,8 +58,10 @@ pub const PROTOCOL: u32 = 2;
 pub enum Stage {
     /// All of it: nobody has to review. Nothing follows.
     Whole,
-    /// Up to the plan that a person reviews. Next: `Apply`, in a pod of its own.
+    /// Up to the plan that a person reviews. Next: `Judge` or `Apply`, in a pod of its own.
     Plan,
+    /// The description of the stored plan for the rules of Policies, in a pod without anything of the user's. Next: `Apply`.
+    Judge,
     /// From the approved plan on. Nothing follows.
     Apply,
 }
@@ -208,6 +210,9 @@ pub struct Job {
     /// Files and standard input that came beside the bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<JobInput>,
+    /// How terraform gets providers and modules, as Policies supply it.
+    #[serde(default, skip_serializing_if = "JobRegistry::is_empty")]
+    pub registry: JobRegistry,
     /// Further texts that have to stay out of logs and reports: what the environment has from Secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masked: Vec<String>,
@@ -231,6 +236,12 @@ pub struct Job {
     /// The digest of the plan to apply; its bytes are at [`path::PLAN`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_digest: Option<String>,
+    /// Whether another pod describes the plan for the rules: what this one says of it counts for nothing.
+    #[serde(default)]
+    pub isolated: bool,
+    /// The only network mirror that providers come from; any place when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
     /// The hooks of the steps that this pod has to do, in order.
     #[serde(default)]
     pub hooks: Vec<JobHook>,
@@ -291,6 +302,57 @@ impl Job {
         }
         serde_json::from_slice(json).map_err(JobError::Json)
     }
+}
+
+/// How terraform gets providers and modules, beside what the module and the pod say.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobRegistry {
+    /// Fragments of terraform's CLI configuration. Of blocks that several have, the first counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub terraformrc: Vec<CliFragment>,
+    /// The text of a `.netrc` file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netrc: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh: Option<JobSsh>,
+}
+
+impl JobRegistry {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Leaves out the content, so that no log can show a secret by accident.
+impl std::fmt::Debug for JobRegistry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let from: Vec<&str> = self.terraformrc.iter().map(|fragment| fragment.from.as_str()).collect();
+        f.debug_struct("JobRegistry").field("terraformrc", &from).finish_non_exhaustive()
+    }
+}
+
+/// A fragment of terraform's CLI configuration.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CliFragment {
+    /// The Policy that supplies it.
+    pub from: String,
+    pub text: String,
+    /// Whether the text comes from a Secret.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sensitive: bool,
+}
+
+/// What git needs for modules over ssh.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobSsh {
+    /// The private key in the form of OpenSSH.
+    pub identity: String,
+    /// The trusted host keys, in ssh's own form.
+    pub known_hosts: String,
 }
 
 /// Files and standard input that came beside the bundle, because the bundle is public.

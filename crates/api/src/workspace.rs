@@ -221,6 +221,10 @@ pub struct WorkspaceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512))]
     pub policy: Vec<PolicySetting>,
+    /// The settings that the Workspace's runs have, and where each comes from. Values of variables are not shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub settings: Vec<PolicySetting>,
     /// The digest of the bundle that was last applied. A Run without a source uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,

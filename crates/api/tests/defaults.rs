@@ -142,6 +142,7 @@ fn a_whole_run_status_is_read_and_written_alike() {
             }],
         },
         "reviewDigest": "sha256:0",
+        "tool": { "name": "terraform", "version": "1.11.4" },
         "job": {
             "digest": "sha256:2", "image": "i", "imageDigests": { "runner": "sha256:3" }, "planServiceAccount": "reader",
             "applyServiceAccount": "writer", "hooks": ["pre-plan/check"], "references": ["Secret/credentials"],

@@ -2,11 +2,13 @@
 
 mod api;
 mod atom;
+mod limits;
 mod run;
 mod server;
 mod spread;
 mod stacks;
 mod table;
+mod up;
 
 use clap::{Parser, Subcommand};
 
@@ -26,6 +28,8 @@ enum Bench {
     Atom(atom::AtomArgs),
     /// Compare one run, and 20 concurrent ones, with bare terraform
     Run(run::RunArgs),
+    /// Measure the limits of Policies: fairness between tenants, and what is left of many Runs
+    Limits(limits::LimitsArgs),
     /// Measure many Stacks: created at once, and settled
     Stacks(stacks::StacksArgs),
 }
@@ -38,6 +42,7 @@ async fn main() -> anyhow::Result<()> {
         Bench::Api(arguments) => api::run(&arguments).await,
         Bench::Atom(arguments) => atom::run(&arguments).await,
         Bench::Run(arguments) => run::run(&arguments).await,
+        Bench::Limits(arguments) => limits::run(&arguments).await,
         Bench::Stacks(arguments) => stacks::run(&arguments).await,
     }
 }

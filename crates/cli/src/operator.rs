@@ -161,7 +161,12 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
     let listen = args.hub_listen.unwrap_or_else(|| every_address(HUB_PORT));
     let observer = services::observer(&metrics);
     let storage = knoll_storage::Storage::new(client.clone());
-    let settings = HubSettings { fetch: fetch.clone(), silence: args.runner_silence, ..HubSettings::default() };
+    let settings = HubSettings {
+        fetch: fetch.clone(),
+        silence: args.runner_silence,
+        home: home.clone(),
+        ..HubSettings::default()
+    };
     let hub = Hub::start(storage, namespace, listen, tls, settings, observer, stop.clone()).await?;
     let metrics_listen = args.metrics_listen.unwrap_or_else(|| every_address(METRICS_PORT));
     let monitor = TcpListener::bind(metrics_listen).await.with_context(|| {

@@ -1,10 +1,15 @@
 //! `knoll policy test`: the rules of the examples, and what rules cost.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
+
+use knoll_api::Run;
+use knoll_api::run::{Operation, RunSpec};
+use knoll_core::policy;
 
 /// Long enough for a busy machine; a process that evaluates rules has a limit of its own.
 const RULES: usize = 200;
@@ -41,6 +46,40 @@ fn the_rules_of_the_examples_give_the_expected_verdicts() {
         shown.contains("Deny") && shown.contains("no-destroy") && shown.contains("aws_db_instance.main"),
         "{shown}"
     );
+}
+
+/// Half past eleven on a Friday in Berlin is open, noon is not, and neither is Saturday; Monday at nine is open again.
+#[test]
+fn the_freeze_of_the_examples_begins_on_friday_at_noon() {
+    let text = std::fs::read_to_string(examples().join("../windows.yaml")).unwrap();
+    let found: knoll_api::Policy = serde_saphyr::from_str(&text).unwrap();
+    let selected = BTreeMap::from([("env".to_owned(), "production".to_owned())]);
+    let effective = policy::effective([&found], [], &selected, &BTreeMap::new());
+    let run = Run::new("r", RunSpec { operation: Operation::Apply, ..RunSpec::default() });
+    let closed = |time: &str| {
+        let closed = effective.closed(&run, policy::change(&run, None).unwrap(), time.parse().unwrap());
+        closed.map(|closed| closed.message).unwrap_or_default()
+    };
+    assert_eq!(closed("2026-11-20T10:30:00Z"), "");
+    assert!(closed("2026-11-20T11:00:00Z").contains("on a Friday afternoon"), "{}", closed("2026-11-20T11:00:00Z"));
+    assert!(closed("2026-11-21T11:00:00Z").contains("on a Friday afternoon"));
+    assert_eq!(closed("2026-11-23T08:00:00Z"), "");
+}
+
+/// Each file of the examples is a Policy that Knoll reads, and whose packs and rules it can name.
+#[test]
+fn the_examples_are_policies() {
+    let mut count = 0;
+    for folder in [examples(), examples().join("..")] {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            if entry.path().extension().is_some_and(|ending| ending == "yaml") {
+                let text = std::fs::read_to_string(entry.path()).unwrap();
+                let found: Vec<knoll_api::Policy> = serde_saphyr::from_multiple(&text).unwrap();
+                count += found.len();
+            }
+        }
+    }
+    assert!(count >= 9, "{count}");
 }
 
 #[test]

@@ -108,6 +108,27 @@ fn a_directory_changed_the_infrastructure_of_a_stack() {
     until(&home, "base", "drifted", |status| status["conditions"].to_string().contains("changed the state"));
 }
 
+/// The message of a Stack advised to delete the Workspace of its name. The Stack took over the state that was left, and
+/// destroyed the resources in it; deleting the Stack instead destroyed them too.
+#[test]
+fn a_stack_destroyed_what_a_workspace_of_its_name_had_made() {
+    let home = Home::with_workspace();
+    home.ok(&["apply", "-auto-approve"]);
+    let made = home.ok(&["state", "list"]);
+    let spec = json!({"source": {"inline": {"main.tf": "output \"x\" { value = 1 }\n"}}});
+    let says = |what: &'static str| move |status: &Value| status["conditions"].to_string().contains(what);
+    apply(&home, &stack("net", spec.clone()));
+    until(&home, "net", "refused", says("A Workspace `net` exists that no Stack has created"));
+    home.kubectl(&["delete", "stack", "net", "--timeout=60s"], None);
+    assert_eq!(home.ok(&["state", "list"]), made, "the deletion of a Stack that was refused");
+    home.kubectl(&["delete", "workspace", "net", "--timeout=60s"], None);
+    apply(&home, &stack("net", spec));
+    until(&home, "net", "refused", says("The state of an earlier Workspace `net` exists"));
+    home.kubectl(&["delete", "stack", "net", "--timeout=60s"], None);
+    home.ok(&["workspace", "new", "net"]);
+    assert_eq!(home.ok(&["state", "list"]), made, "the state that a deleted Workspace has left");
+}
+
 /// A variable without a value was told of in terraform's words, with flags that nobody can pass to a Stack.
 #[test]
 fn a_stack_without_a_value_says_where_to_set_it() {

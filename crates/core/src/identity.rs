@@ -79,6 +79,14 @@ impl<K: Resource> Subject<K> {
     }
 }
 
+impl<K: Clone> Subject<K> {
+    /// The same subject with other fields. Its identity stays.
+    #[must_use]
+    pub fn map(&self, change: impl FnOnce(K) -> K) -> Self {
+        Self { id: self.id.clone(), object: Arc::new(change((*self.object).clone())) }
+    }
+}
+
 // Not derived: the object itself need not be `Clone`.
 impl<K> Clone for Subject<K> {
     fn clone(&self) -> Self {

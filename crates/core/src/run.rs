@@ -3,6 +3,7 @@
 //! ```text
 //! Pending -> Queued -> Starting -> Running -> Succeeded | Failed | Cancelled
 //!                                  Running -> Review -> Running | Discarded | Cancelled
+//! Running -> Running               (the plan is handed over to a pod that describes it for the rules of Policies)
 //! Pending -> Review -> Queued      (a privileged command is approved before it queues)
 //! ```
 //!
@@ -20,10 +21,12 @@ pub mod cancellation;
 mod cleanup;
 pub mod covers;
 pub mod frozen;
+pub mod isolated;
 pub mod pod;
 pub mod pod_outcome;
 pub mod progress;
 mod review;
+pub mod sizes;
 pub mod status;
 pub mod steps;
 pub mod stop_times;
@@ -96,7 +99,7 @@ impl RunFacts<'_> {
 
     /// The limits of the Run, as the Policies allow them.
     fn timeouts(&self) -> Timeouts {
-        self.policy.timeouts(steps::timeouts(&self.run.spec, self.workspace))
+        self.policy.shortened(steps::timeouts(&self.run.spec, self.workspace, &self.policy.default_timeouts()))
     }
 
     /// Why the pods of the Run cannot be made any more: its frozen job is not stored as it was frozen.
@@ -224,6 +227,9 @@ pub fn decide(seen: &RunFacts<'_>, now: Timestamp) -> RunDecision {
     }
     match status.phase {
         RunPhase::Pending | RunPhase::Queued => before_pod(seen, status, now),
+        RunPhase::Starting | RunPhase::Running if steps::awaits_judge(&seen.run.spec, &status) => {
+            isolated::before_judge(seen, status, now)
+        }
         RunPhase::Starting | RunPhase::Running => with_pod(seen, status, now),
         RunPhase::Review => in_review(seen, status, now),
         RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled | RunPhase::Discarded => {
@@ -267,8 +273,8 @@ fn started(run: &Run, mut status: RunStatus, pod: String, uid: String, now: Time
     (status.pod_name, status.pod_uid) = (Some(pod), Some(uid));
     (status.reported_at, status.stop_requested_at, status.start_failure) = (None, None, None);
     status.started_at.get_or_insert(MicroTime(now));
-    // The second pod follows a plan: its run was under way already.
-    let planned = steps::stage(&run.spec, &status) == Stage::Apply;
+    // A second pod follows a plan: its run was under way already.
+    let planned = matches!(steps::stage(&run.spec, &status), Stage::Judge | Stage::Apply);
     let phase = if planned { RunPhase::Running } else { RunPhase::Starting };
     status::enter(&mut status, run, phase, &cause, now);
     status
@@ -291,7 +297,8 @@ fn blocked(run: &Run, reason: &str, message: &str, now: Timestamp) -> RunStatus 
 /// its status, as the Policies of the moment at which it starts judge it.
 fn waiting(run: &Run, cause: &Cause, now: Timestamp) -> RunStatus {
     let mut status = status::of(run);
-    let phase = if status.phase == RunPhase::Review { RunPhase::Review } else { RunPhase::Pending };
+    let is_under_way = matches!(status.phase, RunPhase::Review | RunPhase::Running);
+    let phase = if is_under_way { status.phase } else { RunPhase::Pending };
     status::enter(&mut status, run, phase, cause, now);
     if phase == RunPhase::Pending && conditions::holds(&status.conditions, condition::QUEUED) {
         let message = "It has left the queue.";
@@ -318,7 +325,8 @@ fn create_pod(facts: &RunFacts<'_>, mut status: RunStatus, stage: Stage, now: Ti
     if let Some(closed) = windows::check(facts, &mut status, stage, now) {
         return closed;
     }
-    status.timeouts = facts.policy.limits_timeouts().then(|| facts.timeouts());
+    status.sizes = facts.policy.sizes();
+    status.timeouts = facts.policy.has_timeouts().then(|| facts.timeouts());
     let obstacle = leftover(facts, now).map(|pod| {
         format!(
             "Pod `{pod}` of an earlier run of this name is still running; the run continues when that pod has ended."
@@ -417,7 +425,8 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         let source = run.spec.source.clone().filter(|source| source.bundle.is_none());
         return Decision::act(RunAction::FreezeCommand(source.map(Box::new)));
     }
-    let two_accounts = workspace.spec.pod.as_ref().is_some_and(|pod| steps::has_two_accounts(&run.spec, pod));
+    let settings = seen.policy.pod(&workspace.spec.pod.clone().unwrap_or_default());
+    let two_accounts = steps::has_two_accounts(&run.spec, &settings);
     if two_accounts && demands.approval == RunApproval::Prompt {
         let message = "With approval: Prompt terraform plans and applies in one process, and the Workspace has different service accounts for the two (pod.plan, pod.apply); use Auto or Manual.";
         return ended(seen, status, RunPhase::Failed, &Cause::new(reason::INVALID_SPEC, message), now);
@@ -427,7 +436,7 @@ fn before_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> Run
         Turn::Now if finalizers(&run.spec).is_some() && !is_held(run) => Decision::act(RunAction::AddFinalizer),
         Turn::Now => {
             status.approval = Some(demands.approval);
-            status.plan_verdict = policy::plan::open_verdict(demands.is_judged);
+            status.plan_verdict = policy::plan::open_verdict(&demands);
             let is_open = status.job.is_none();
             let stage = if is_open && two_accounts { Stage::Plan } else { steps::stage(&run.spec, &status) };
             create_pod(seen, status, stage, now).at_the_latest(deadline)

@@ -6,8 +6,10 @@
 //! *Guarantees.* No pool has more Runs than it may have by what starts here. A slot that is free and that a waiting Run may
 //! take is never left free. Of the namespaces that wait, the one with the fewest running Runs is next, and of those the one
 //! that was served the longest time ago; so a namespace that has none running waits for one slot, however many Runs
-//! another one has in line. Within a namespace, Runs start in the order in which they asked.
+//! another one has in line. Within a namespace, the Run with the highest priority is next, and of those the one that asked
+//! first.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use knoll_api::policy::RunLimits;
@@ -31,8 +33,16 @@ pub struct Slots {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Waiting {
     pools: Pools,
+    priority: i32,
     /// The place in the order in which Runs asked.
     ticket: u64,
+}
+
+impl Waiting {
+    /// Where it stands among those of its namespace.
+    fn place(&self) -> (Reverse<i32>, u64) {
+        (Reverse(self.priority), self.ticket)
+    }
 }
 
 /// Why a Run has to wait.
@@ -54,7 +64,7 @@ impl Slots {
     ///
     /// # Errors
     /// When the Run has to wait.
-    pub fn ask(&mut self, run: &RunKey, pools: Pools) -> Result<(), Full> {
+    pub fn ask(&mut self, run: &RunKey, priority: i32, pools: Pools) -> Result<(), Full> {
         let names = pools.keys().cloned().collect();
         if pools.is_empty() || self.running.contains_key(run) {
             self.take(run, names);
@@ -62,7 +72,7 @@ impl Slots {
         }
         let ticket = self.waiting.get(run).map_or(self.clock, |waiting| waiting.ticket);
         self.clock += 1;
-        self.waiting.insert(run.clone(), Waiting { pools, ticket });
+        self.waiting.insert(run.clone(), Waiting { pools, priority, ticket });
         if self.next().contains(run) {
             self.take(run, names);
             return Ok(());
@@ -124,11 +134,11 @@ impl Slots {
     fn first(&self) -> Option<RunKey> {
         let counts = Counts::of(&self.running);
         let free = self.waiting.iter().filter(|(run, waiting)| counts.lacking(run, &waiting.pools).is_none());
-        let rank = |namespace: &str, ticket: u64| {
+        let rank = |namespace: &str, waiting: &Waiting| {
             let running = counts.namespaces.get(namespace).copied().unwrap_or_default();
-            (running, self.served.get(namespace).copied(), ticket)
+            (running, self.served.get(namespace).copied(), waiting.place())
         };
-        free.min_by_key(|(run, waiting)| rank(&run.0, waiting.ticket)).map(|(run, _)| run.clone())
+        free.min_by_key(|(run, waiting)| rank(&run.0, waiting)).map(|(run, _)| run.clone())
     }
 
     fn why_not(&self, run: &RunKey) -> Full {
@@ -137,11 +147,11 @@ impl Slots {
         };
         let counts = Counts::of(&self.running);
         let lacking = counts.lacking(run, &own.pools);
-        let mut behind: Vec<(u64, &String)> = self
+        let mut behind: Vec<_> = self
             .waiting
             .iter()
-            .filter(|((namespace, _), other)| *namespace == run.0 && other.ticket < own.ticket)
-            .map(|((_, name), other)| (other.ticket, name))
+            .filter(|((namespace, _), other)| *namespace == run.0 && other.place() < own.place())
+            .map(|((_, name), other)| (other.place(), name))
             .collect();
         behind.sort();
         let others: BTreeSet<&String> = self.waiting.keys().map(|(namespace, _)| namespace).collect();

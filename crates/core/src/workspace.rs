@@ -45,6 +45,8 @@ pub struct WorkspaceFacts<'a> {
     pub stack: Option<&'a Stack>,
     /// The demands of the Policies on the Workspace.
     pub policy: &'a Effective,
+    /// The image of its pods.
+    pub image: &'a str,
     /// What is known of the copies of the state; none where the operator makes none.
     pub backup: Option<&'a StateBackup>,
 }
@@ -154,6 +156,7 @@ fn status(seen: &WorkspaceFacts<'_>, now: Timestamp) -> WorkspaceStatus {
     };
     backup::tell(&mut next, &workspace.name_any(), workspace.metadata.generation, seen.backup, is_changing, now);
     next.policy = seen.policy.settings(workspace, seen.stack);
+    next.settings = seen.policy.origins(workspace, seen.image);
     let violations = seen.policy.check_workspace(&workspace.spec);
     let (why, message) = match violations.is_empty() {
         true => (why, message),
@@ -289,6 +292,7 @@ mod tests {
             head: None,
             stack: None,
             policy: &Effective::default(),
+            image: "",
             backup: None,
         };
         assert_eq!(status(&seen, Timestamp::UNIX_EPOCH).bundle.as_deref(), expect);
@@ -307,6 +311,7 @@ mod tests {
             head: None,
             stack: None,
             policy: &policy,
+            image: "",
             backup: None,
         };
         let command = |words: &str| {
@@ -342,6 +347,7 @@ mod tests {
             head: None,
             stack: None,
             policy: &Effective::default(),
+            image: "",
             backup: None,
         };
         decide(&seen, Timestamp::UNIX_EPOCH)
@@ -392,6 +398,7 @@ mod tests {
                 head,
                 stack,
                 policy: &policy,
+                image: "",
                 backup: None,
             };
             let next = status(&seen, at(second));

@@ -11,6 +11,7 @@ mod evidence;
 pub mod git;
 pub mod manifests;
 mod namespace;
+pub mod registry;
 mod world;
 
 pub use bucket::Bucket;

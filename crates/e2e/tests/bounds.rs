@@ -68,7 +68,8 @@ async fn a_state_that_unpacks_to_gigabytes_fails_its_own_run_and_no_other() {
     let version = json!({"serial": 1, "lineage": "l", "digest": digest, "resources": 0, "updatedAt": "", "run": "r"});
     let index = json!({"current": version}).to_string();
     let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": names::state_secret("bomb")},
+        "apiVersion": "v1", "kind": "Secret", "type": names::secret_type::STATE,
+        "metadata": {"name": names::state_secret("bomb")},
         "data": {"content": bomb(), "index": BASE64_STANDARD.encode(index)},
     });
     namespace.create(&secret.to_string());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use knoll_api::names::{condition, reason};
 use knoll_api::run::{Run, RunPhase, RunStatus};
-use knoll_e2e::manifests::{MODULE, approval, inline, run};
+use knoll_e2e::manifests::{self, MODULE, approval, inline, run};
 use knoll_e2e::{Namespace, World};
 use kube::ResourceExt;
 use kube::runtime::wait::await_condition;
@@ -138,12 +138,15 @@ async fn what_the_apply_pod_takes_by_name_is_a_copy_that_no_editor_reaches() {
         _ => assert_eq!(ready(&status).0, reason::CHANGED_SINCE_PLANNED),
     }
 
-    // The same run once more, undisturbed: the copies have what the plan had.
-    let _ = namespace.kubectl(&["delete", "run", "change"]).ok();
-    let run = waiting(&namespace, hooks).await;
-    approve(&namespace, &run);
-    namespace.run_in("change", RunPhase::Succeeded).await;
-    let log = namespace.knoll(&["logs", "change"]).ok();
+    // A plan of today has what is there today, and applies with it.
+    let now = manifests::run("now", "w", &inline(MODULE));
+    namespace.create(&format!("{now}  approval: Manual\n{hooks}"));
+    let digest = namespace.run_in("now", RunPhase::Review).await.status.unwrap().review_digest.unwrap();
+    let ada = namespace.person("ada", &["knoll-approver"]);
+    let decision = approval("now", "now", &digest, "Approve", &ada.user);
+    let _ = ada.kubectl_with(&decision, &["create", "-f", "-"]).ok();
+    namespace.run_in("now", RunPhase::Succeeded).await;
+    let log = namespace.knoll(&["logs", "now"]).ok();
     assert!(log.contains("it is evil in a"), "{log}");
 }
 

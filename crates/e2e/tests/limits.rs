@@ -201,3 +201,30 @@ async fn a_change_waits_for_the_end_of_a_freeze_unless_somebody_may_start_it_now
     drop(policy);
     namespace.run_in("waits", RunPhase::Succeeded).await;
 }
+
+/// The state of a module with a long value.
+const LARGE: &str = "variable \"word\" {}\nresource \"terraform_data\" \"a\" { input = \"${var.word}${join(\"\", [for i in range(1000) : \"xxxxxxxx\"])}\" }\n";
+
+#[tokio::test]
+async fn a_state_that_has_grown_beyond_its_limit_is_stored_and_stops_the_next_apply() {
+    let namespace = World::get().namespace().await;
+    let policy = PolicyOf::apply(&namespace, "limits: {sizes: {state: 4Ki, log: 1Ki}}");
+    namespace.create(&workspace("w"));
+    policy.known("w").await;
+    namespace.create(&run("grows", "w", &inline(LARGE)));
+    namespace.run_in("grows", RunPhase::Succeeded).await;
+    let stored = |found: &Workspace| found.status.as_ref().is_some_and(|status| status.state.is_some());
+    let found = namespace.until::<Workspace>("w", "had a state", stored).await;
+    assert_eq!(found.status.unwrap().state.unwrap().resources, 1, "what terraform has done is not lost");
+    let log = namespace.knoll(&["logs", "grows"]).ok();
+    let cut = format!("the rest of the log is not stored: Policy `{}` allows 1Ki (spec.limits.sizes.log)", policy.name);
+    assert!(log.contains(&cut), "{log}");
+
+    namespace.create(&run("next", "w", &inline(LARGE)));
+    let status = namespace.run_in("next", RunPhase::Failed).await.status.unwrap();
+    let expect = format!("Policy `{}` allows 4Ki (spec.limits.sizes.state). Nothing was changed.", policy.name);
+    assert!(ready(&status).1.contains(&expect), "{status:?}");
+    let destroy = run("smaller", "w", &inline(LARGE)).replace("operation: apply", "operation: destroy");
+    namespace.create(&destroy);
+    namespace.run_in("smaller", RunPhase::Succeeded).await;
+}

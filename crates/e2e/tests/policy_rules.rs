@@ -5,8 +5,11 @@ use knoll_api::names::{condition, reason};
 use knoll_api::policy::RuleAction;
 use knoll_api::run::{Run, RunPhase, RunStatus};
 use knoll_api::workspace::Workspace;
+use knoll_e2e::git::{HttpServer, PASSWORD, Repositories, USER};
 use knoll_e2e::manifests::{MODULE, inline, run, workspace};
+use knoll_e2e::registry::Registry;
 use knoll_e2e::{Namespace, World};
+use serde_json::json;
 
 const CREATE: [&str; 3] = ["create", "-f", "-"];
 
@@ -195,4 +198,215 @@ async fn a_pack_of_a_config_map_judges_by_its_digest_and_no_result_has_a_sensiti
     namespace.create(&run("forged", "w", &inline(MODULE)));
     let (message, _) = refused(&namespace, "forged", reason::POLICY_VIOLATION).await;
     assert!(message.contains("not the one that the Policy names"), "{message}");
+}
+
+/// A terraform that says of every plan, as JSON and as text, that it changes nothing.
+const FORGER: &str = r#"#!/bin/sh
+PATH=${PATH#*:}
+if test "$1" = show; then
+  terraform "$@" | sed -e 's/"create"/"no-op"/g' -e 's/will be created/is harmless/'
+else
+  exec terraform "$@"
+fi
+"#;
+
+/// A Workspace whose pods have [`FORGER`] in place of terraform: a hostile image, hook or module can do the same.
+fn forging_workspace(namespace: &Namespace, variables: &serde_json::Value) {
+    let tool =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tool"}, "data": {"terraform": FORGER}});
+    namespace.create(&tool.to_string());
+    let path = format!("/tool:{}:/usr/local/bin:/bin", std::env::var("PATH").unwrap_or_default());
+    let pod = json!({
+        "env": [{"name": "PATH", "value": path}],
+        "volumes": [{"name": "tool", "configMap": {"name": "tool", "defaultMode": 0o755}}],
+        "volumeMounts": [{"name": "tool", "mountPath": "/tool"}],
+    });
+    let workspace = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Workspace", "metadata": {"name": "w"}, "spec": {"pod": pod, "variables": variables}});
+    namespace.create(&workspace.to_string());
+}
+
+#[tokio::test]
+async fn a_pod_that_forges_the_json_of_its_plan_is_caught_where_another_one_describes_it() {
+    let namespace = World::get().namespace().await;
+    forging_workspace(&namespace, &json!([]));
+    let created = "changes.filter(c, 'create' in c.actions)";
+    let rules = |more: &str| format!("rules: [{}]{more}", rule("nothing-new", "Deny", created, "Nothing new."));
+    let policy = PolicyOf::apply(&namespace, "forged", &rules("")).await;
+    namespace.create(&run("forged", "w", &inline(MODULE)));
+    // What the pod that plans says is believed without `isolated`: this is the attack.
+    namespace.run_in("forged", RunPhase::Succeeded).await;
+
+    let module = MODULE.replace("\"a\"", "\"b\"").replace("data.a.", "data.b.");
+    drop(policy);
+    let _isolated = PolicyOf::apply(&namespace, "isolated", &rules(", isolated: true")).await;
+    namespace.create(&run("caught", "w", &inline(&module)));
+    let (message, status) = refused(&namespace, "caught", reason::POLICY_VIOLATION).await;
+    assert!(message.contains("Nothing new.") && message.contains("terraform_data.b"), "{message}");
+    let steps: Vec<_> = status.steps.iter().map(|step| step.name.as_str()).collect();
+    assert_eq!(steps, ["setup", "init", "plan", "judge"]);
+    assert_eq!(status.pod_name.as_deref(), Some("caught-judge"));
+}
+
+#[tokio::test]
+async fn an_approver_reads_the_plan_as_the_isolated_pod_describes_it() {
+    let namespace = World::get().namespace().await;
+    let kept = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kept"}, "stringData": {"word": "hunter2-and-more"}});
+    namespace.create(&kept.to_string());
+    let from = json!({"secretKeyRef": {"name": "kept", "key": "word"}});
+    forging_workspace(&namespace, &json!([{"key": "word", "sensitive": true, "valueFrom": from}]));
+    let ask = rule("ask", "RequireApproval", "changes.filter(c, 'create' in c.actions)", "Ask.");
+    let _policy = PolicyOf::apply(&namespace, "shown", &format!("rules: [{ask}], isolated: true")).await;
+    let secret = "variable \"word\" {}\nresource \"terraform_data\" \"a\" { input = var.word }\n";
+    let source = run("change", "w", &inline(secret)).replace("  variables: {word: change}\n", "");
+    namespace.create(&source);
+    let reviewed = namespace.run_in("change", RunPhase::Review).await.status.unwrap();
+    assert_eq!(reviewed.plan.as_ref().map(|plan| plan.add), Some(1));
+    let approved = namespace.knoll(&["approve", "change", "--yes"]).ok();
+    assert!(approved.contains("will be created") && !approved.contains("is harmless"), "{approved}");
+    // The isolated pod gets no variables, but knows what to mask.
+    assert!(!approved.contains("hunter2"), "{approved}");
+    namespace.run_in("change", RunPhase::Succeeded).await;
+    let log = namespace.knoll(&["logs", "change"]).ok();
+    assert!(log.contains("knoll: step judge") && !log.contains("hunter2"), "{log}");
+    let pods = namespace.kubectl(&["get", "pods", "-o", "name"]).ok();
+    assert!(!pods.contains("judge-"), "{pods}");
+}
+
+/// The address of this machine that the operator may fetch from.
+fn open_address(world: &World) -> String {
+    if world.is_real() {
+        let path = "jsonpath={.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
+        world.kubectl(&["get", "nodes", "-o", path]).ok()
+    } else {
+        "127.0.0.1".to_owned()
+    }
+}
+
+/// A Secret in the operator's own namespace, deleted afterwards.
+struct Credentials<'a> {
+    world: &'a World,
+    home: &'static str,
+    name: String,
+}
+
+impl<'a> Credentials<'a> {
+    fn create(world: &'a World, name: String) -> Self {
+        let home = if world.is_real() { "knoll-system" } else { "kube-system" };
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"username": USER, "password": PASSWORD}});
+        let _ = world.kubectl_with(&secret.to_string(), &["-n", home, "create", "-f", "-"]).ok();
+        Self { world, home, name }
+    }
+}
+
+impl Drop for Credentials<'_> {
+    fn drop(&mut self) {
+        let _ = self.world.kubectl(&["-n", self.home, "delete", "secret", &self.name, "--ignore-not-found"]);
+    }
+}
+
+const PACK: &str = "package main\ndeny contains msg if {\n  some change in input.resource_changes\n  \"create\" in change.change.actions\n  msg := sprintf(\"%s is new\", [change.address])\n}\n";
+
+#[tokio::test]
+async fn packs_of_a_repository_and_of_a_registry_judge_and_without_them_nothing_passes() {
+    let world = World::get();
+    let namespace = world.namespace().await;
+    namespace.create(&workspace("w"));
+    let secret = Credentials::create(world, format!("packs-{}", namespace.name));
+    let repositories = Repositories::new();
+    repositories.create("rules.git");
+    let commit =
+        repositories.commit("rules.git", &[("policy/new.rego", PACK), ("policy/new_test.rego", "package main")]);
+    let server = HttpServer::start(&repositories).await;
+    let url = format!("http://{}:{}/rules.git", open_address(world), server.port);
+    let git = |commit: &str, secret: &str| {
+        format!(
+            "rego: [{{name: pack, git: {{url: {url:?}, commit: {commit:?}, path: policy, secretRef: {{name: {secret}}}}}}}]"
+        )
+    };
+    let policy = PolicyOf::apply(&namespace, "git", &git(&commit, &secret.name)).await;
+    namespace.create(&run("of-git", "w", &inline(MODULE)));
+    let (message, _) = refused(&namespace, "of-git", reason::POLICY_VIOLATION).await;
+    assert!(message.contains("pack/main.deny") && message.contains("terraform_data.a is new"), "{message}");
+
+    // A pack that was fetched is kept, so its server may go.
+    drop(server);
+    namespace.create(&run("kept", "w", &inline(MODULE)));
+    let (message, _) = refused(&namespace, "kept", reason::POLICY_VIOLATION).await;
+    assert!(message.contains("terraform_data.a is new"), "{message}");
+
+    for (name, plan, expect) in [
+        ("gone", git(&"1".repeat(40), &secret.name), "cannot reach"),
+        ("anybody", git(&"2".repeat(40), "nowhere"), "the Secret `nowhere` does not exist in the operator's namespace"),
+    ] {
+        let other = PolicyOf::apply(&namespace, "git", &plan).await;
+        namespace.create(&run(name, "w", &inline(MODULE)));
+        let (message, _) = refused(&namespace, name, reason::POLICY_VIOLATION).await;
+        assert!(message.contains(&other.name) && message.contains("spec.plan.rego[0]: `"), "{message}");
+        assert!(message.contains(expect), "no `{expect}` in: {message}");
+    }
+    drop(policy);
+    if world.is_real() {
+        // The registry of this test has no certificate, and a registry elsewhere than on loopback needs one.
+        return;
+    }
+    let registry = Registry::start().await;
+    let rules = "application/vnd.cncf.openpolicyagent.policy.layer.v1+rego";
+    let digest = registry.push("team/rules", &[(rules, "new.rego", PACK.as_bytes())]);
+    let repository = format!("127.0.0.1:{}/team/rules", registry.port);
+    let oci = format!(
+        "rego: [{{name: pack, oci: {{repository: {repository:?}, digest: {digest:?}, secretRef: {{name: {}}}}}}}]",
+        secret.name
+    );
+    let _policy = PolicyOf::apply(&namespace, "oci", &oci).await;
+    namespace.create(&run("of-oci", "w", &inline(MODULE)));
+    let (message, _) = refused(&namespace, "of-oci", reason::POLICY_VIOLATION).await;
+    assert!(message.contains("terraform_data.a is new"), "{message}");
+}
+
+#[tokio::test]
+async fn a_new_rule_is_tried_on_the_plans_that_are_kept() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w"));
+    // A Run that nobody judges or reviews is skipped.
+    namespace.create(&run("unseen", "w", &inline(MODULE)));
+    namespace.run_in("unseen", RunPhase::Succeeded).await;
+    let policy =
+        PolicyOf::apply(&namespace, "keeps", &format!("rules: [{}]", rule("none", "Warn", "false", "Never."))).await;
+    let two = MODULE
+        .replace("variable", "resource \"terraform_data\" \"secret\" { input = sensitive(\"hunter2\") }\nvariable");
+    namespace.create(&run("seen", "w", &inline(&two)));
+    namespace.run_in("seen", RunPhase::Succeeded).await;
+    drop(policy);
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("new.yaml");
+    let tried = |namespaces: &str| {
+        let find = "changes.filter(c, 'create' in c.actions && c.after.input == 'hunter2')";
+        let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": namespaces}});
+        let rules = json!([{"name": "new", "action": "Deny", "find": find, "message": "New.", "messageExpression": "'it is ' + plan.resource_changes.filter(c, c.name == 'secret')[0].change.after.input"}]);
+        let policy = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Policy", "metadata": {"name": "new"}, "spec": {"namespaceSelector": selector, "plan": {"rules": rules}}});
+        std::fs::write(&file, policy.to_string()).unwrap();
+        namespace.knoll(&["policy", "test", "-f", file.to_str().unwrap(), "--since", "1d"]).ok()
+    };
+    let shown = tried(&namespace.name);
+    let lines = [
+        "Of 1 run with a plan, the rules would have refused 1, demanded a review of 0 and warned of 0.",
+        "Skipped 1 run, as the JSON of the plan is not kept.",
+        "terraform_data.secret",
+    ];
+    for expect in lines {
+        assert!(shown.contains(expect), "no `{expect}` in: {shown}");
+    }
+    assert!(shown.contains("it is (sensitive)") && !shown.contains("hunter2"), "{shown}");
+    let shown = tried("elsewhere");
+    assert!(shown.contains("Left out 2 runs"), "{shown}");
+
+    // The plan is in a Secret, and goes with its Run.
+    let kept = namespace.kubectl(&["get", "secrets", "-l", "knoll.dev/content=description", "-o", "name"]).ok();
+    assert_eq!(kept.trim(), "secret/knoll-description-seen");
+    let viewer = namespace.person("uma", &["knoll-viewer"]);
+    assert!(!viewer.may("get", "secrets"));
+    let _ = namespace.kubectl(&["delete", "run", "seen", "--timeout=60s"]).ok();
+    let gone = ["wait", "--for=delete", "secret/knoll-description-seen", "--timeout=60s"];
+    let _ = namespace.kubectl(&gone).ok();
 }

@@ -32,6 +32,17 @@ pub enum Error {
     /// The path does not exist, or contains no module.
     #[error("no `*.tf`, `*.tofu` or `*.tf.json` file found in `{path}` of {of}; correct the source's `path`")]
     NoModule { path: String, of: String },
+    /// The path of a pack does not exist, or has no rules.
+    #[error("no `*.rego` file found in `{path}` of {of}; correct `path` of the pack")]
+    NoPack { path: String, of: String },
+    #[error("the rules of {0} have more than {limit} KiB; split them into several packs", limit = crate::pack::LARGEST_PACK >> 10)]
+    PackTooLarge(String),
+    #[error("`{name}` of {of} is no UTF-8 text")]
+    PackText { name: String, of: String },
+    #[error("the artifact of `{of}` cannot be used: {why}")]
+    Artifact { of: String, why: String },
+    #[error("what `{of}` has under the digest {wanted} has another digest; find out why the registry changed it")]
+    ContentDigest { of: String, wanted: String },
     /// The archive has another sha256. The message does not say which: whoever may read it may not be allowed to read
     /// the archive.
     #[error(

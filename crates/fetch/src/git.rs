@@ -1,9 +1,9 @@
 //! A git client without the git program: resolves refs and reads the files of one commit over https, ssh, the git
 //! protocol or from a local directory.
 
-mod checkout;
+pub(crate) mod checkout;
 mod http;
-mod remote;
+pub(crate) mod remote;
 mod ssh;
 mod submodules;
 
@@ -32,7 +32,7 @@ static BUNDLING: Mutex<()> = Mutex::new(());
 pub struct Commit {
     pub hash: String,
     /// The object to request: the annotated tag that points to the commit, or the commit itself.
-    object: ObjectId,
+    pub(crate) object: ObjectId,
 }
 
 /// Resolves the source's ref to its current commit.
@@ -95,7 +95,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-fn at(remote: &Remote, hash: &str) -> Result<Commit, Error> {
+pub(crate) fn at(remote: &Remote, hash: &str) -> Result<Commit, Error> {
     let object = ObjectId::from_hex(hash.as_bytes())
         .map_err(|_| Error::NoRef { url: remote.shown.clone(), what: format!("commit `{hash}`") })?;
     Ok(Commit { hash: hash.to_owned(), object })

@@ -1,4 +1,4 @@
-//! Fetches the files of a module from a git repository or an archive.
+//! Fetches the files of a module from a git repository or an archive, and packs of rules from git and OCI registries.
 //!
 //! *Guarantees.* Every fetch has a deadline and a byte limit. A connection is made only to an address that
 //! [`judge`] allows. A server is trusted only with a valid certificate, a known host key or a matching digest.
@@ -13,6 +13,8 @@ mod error;
 mod git;
 mod limits;
 pub mod module;
+mod oci;
+mod pack;
 mod settings;
 
 pub use address::{Addresses, IpNet, Refusal, judge, parse_range};
@@ -20,4 +22,6 @@ pub use archive::archive;
 pub use credentials::Credentials;
 pub use error::Error;
 pub use git::{Commit, git, newest};
+pub use oci::oci_pack;
+pub use pack::{Texts, git_pack};
 pub use settings::Settings;

@@ -53,7 +53,6 @@ type Verdict = Result<Caller, String>;
 
 type Key = [u8; 32];
 
-/// One token.
 struct Entry {
     until: Timestamp,
     /// Filled once, also when several requests come with a new token at the same time.

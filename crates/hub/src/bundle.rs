@@ -93,8 +93,8 @@ pub async fn of(
 /// Workspace since is not what they approved.
 fn is_approved_without_files(run: &Run) -> bool {
     let status = run.status.as_ref();
-    let is_frozen = status.is_some_and(|status| status.job.is_some() && status.bundle.is_none());
-    is_frozen && matches!(run.spec.operation, Operation::Command | Operation::Plan)
+    let is_approved = status.is_some_and(|status| status.decision.is_some() && status.bundle.is_none());
+    is_approved && matches!(run.spec.operation, Operation::Command | Operation::Plan)
 }
 
 /// `was_applied` says that the Workspace was applied with the same files, so that they are most likely stored.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use knoll_api::names;
 use knoll_api::run::{Run, RunSpec, RunStatus, RunTool};
 use knoll_api::step::Timeouts;
-use knoll_api::wire::{Job, JobInput, PROTOCOL, Stage, StopTimes};
+use knoll_api::wire::{Job, JobInput, JobRegistry, PROTOCOL, Stage, StopTimes};
 use knoll_api::workspace::{StateKind, Workspace};
 use knoll_core::frozen::{JobInputs, changed_since_planned};
 use knoll_core::identity::Subject;
+use knoll_core::policy::Supplied;
 use knoll_core::run::{answer, arguments, must_stop};
 use knoll_core::steps;
 use knoll_storage::inputs;
@@ -37,10 +38,11 @@ pub async fn of(
     let writer = writer.filter(|_| workspace.spec.state == StateKind::Managed);
     let status = run.status.clone().unwrap_or_default();
     let stage = steps::stage(&run.spec, &status);
+    let is_judge = stage == Stage::Judge;
     // What does not depend on each other is asked for at the same time.
     let (inputs, input, lock_file) = tokio::join!(
         inputs(storage, run, &status, workspace, stage),
-        input(storage, run),
+        input(storage, run, is_judge),
         states.open(run.namespace(), &owner, writer),
     );
     let JobInputs {
@@ -48,15 +50,22 @@ pub async fn of(
         version,
         managed_state,
         terraform_workspace,
-        variables,
-        variable_files,
+        mut variables,
+        mut variable_files,
         sensitive_files,
         masked,
         mut hooks,
         timeouts,
+        registry,
     } = inputs?;
-    let RunSpec { operation, command, mut args, targets, replace, retry, attach, attach_timeout, .. } =
+    let RunSpec { operation, command, mut args, mut targets, mut replace, retry, attach, attach_timeout, .. } =
         run.spec.clone();
+    if is_judge {
+        // Their values have to stay out of what the pod prints, and nothing else is said of them.
+        variables.retain(|variable| variable.sensitive);
+        variable_files.retain(|name, _| sensitive_files.contains(name));
+        (args, targets, replace) = Default::default();
+    }
     let input = match input? {
         Some(input) => Some(of_input(input, command.as_deref().unwrap_or_default(), &mut args)?),
         None => None,
@@ -70,6 +79,7 @@ pub async fn of(
     let timeouts = status.timeouts.as_ref().map_or(timeouts, steps::in_seconds);
     let answers = answer::answers(&run.spec);
     hooks.retain(|hook| steps.contains(&hook.step));
+    let isolated = status.plan_verdict.as_ref().and_then(|verdict| verdict.isolated.as_ref());
     // A plan is applied with the providers that it was made with.
     let is_ignored = run.spec.ignore_lock_file && stage != Stage::Apply;
     Ok(Job {
@@ -89,26 +99,43 @@ pub async fn of(
         variable_files,
         sensitive_files,
         input,
+        // Users can write the Secrets that it comes from.
+        registry: if is_judge { JobRegistry::default() } else { registry },
         masked,
         targets,
         replace,
-        managed_state,
+        managed_state: managed_state && !is_judge,
         terraform_workspace,
-        lock_file: lock_file?.filter(|_| !is_ignored),
-        judged: status.plan_verdict.is_some() && stage != Stage::Apply,
-        plan_digest: (stage == Stage::Apply).then(|| status.plan.as_ref()?.digest.clone()).flatten(),
+        lock_file: lock_file?.filter(|_| !is_ignored && !is_judge),
+        judged: is_judged_in(stage, &status),
+        isolated: isolated.is_some() && stage == Stage::Plan,
+        mirror: isolated.and_then(|isolated| isolated.mirror.clone()).filter(|_| is_judge),
+        plan_digest: matches!(stage, Stage::Judge | Stage::Apply)
+            .then(|| status.plan.as_ref()?.digest.clone())
+            .flatten(),
         hooks,
         retry: steps::attempts(&run.spec),
         retry_backoff_millis: u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX),
         timeouts,
         stop,
         // A client attaches once, to the first pod.
-        attach_timeout_seconds: (attach && stage != Stage::Apply).then_some(attach_timeout.as_secs()),
+        attach_timeout_seconds: (attach && matches!(stage, Stage::Whole | Stage::Plan))
+            .then_some(attach_timeout.as_secs()),
         answer_timeout_seconds: answer_timeout.as_secs().max(1),
         cancel: must_stop(run),
         earlier_steps: status.steps,
         log_offset,
     })
+}
+
+/// Whether a pod of this stage hands in the JSON that the rules of Policies judge.
+fn is_judged_in(stage: Stage, status: &RunStatus) -> bool {
+    let Some(verdict) = &status.plan_verdict else { return false };
+    match stage {
+        Stage::Whole | Stage::Plan => verdict.isolated.is_none(),
+        Stage::Judge => true,
+        Stage::Apply => false,
+    }
 }
 
 /// The inputs of the frozen job, where there is one. A run of one pod that nobody reviews has none, and takes what is
@@ -122,8 +149,11 @@ async fn inputs(
 ) -> Result<JobInputs, Error> {
     match &status.job {
         Some(job) => Ok(storage.frozen_jobs().get(run, job).await?.inputs),
+        // Policies supply nothing to it: such a run has a frozen job.
         None if stage == Stage::Whole => {
-            let mut inputs = Lookup::new(storage, run.namespace()).inputs(run, workspace).await?;
+            let settings = workspace.spec.pod.clone().unwrap_or_default();
+            let mut lookup = Lookup::new(storage, run.namespace());
+            let mut inputs = lookup.inputs(run, workspace, &settings, &Supplied::default()).await?;
             // The pod has the image of the tool that the Workspace had when it was created.
             if let Some(RunTool { name, version }) = status.tool.clone() {
                 (inputs.tool, inputs.version) = (name, version);
@@ -134,9 +164,9 @@ async fn inputs(
     }
 }
 
-/// The input that the Run names. Without it, the run does not start.
-async fn input(storage: &Storage, run: &Subject<Run>) -> Result<Option<Input>, Error> {
-    let Some(reference) = &run.spec.input else { return Ok(None) };
+/// The input that the Run names. Without it, the run does not start. The pod that describes a stored plan has none.
+async fn input(storage: &Storage, run: &Subject<Run>, is_judge: bool) -> Result<Option<Input>, Error> {
+    let Some(reference) = run.spec.input.as_ref().filter(|_| !is_judge) else { return Ok(None) };
     match storage.inputs().get(run.namespace(), run.name(), reference).await {
         Ok(Some(input)) => Ok(Some(input)),
         Ok(None) => {

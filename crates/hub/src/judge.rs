@@ -15,6 +15,7 @@ use knoll_api::verdict::PlanVerdict;
 use knoll_api::workspace::Workspace;
 use knoll_core::policy::{self, Labels};
 use knoll_rules::{Evaluator, Finding, Judged, Pack, RuleSet, text_of, verdict};
+use knoll_storage::Packs;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
@@ -32,18 +33,26 @@ struct Policies {
     unreadable: Vec<String>,
 }
 
+/// Judges plans by the rules of Policies.
+pub struct Judge {
+    pub client: Client,
+    pub evaluator: Evaluator,
+    /// The packs from outside of the cluster.
+    pub packs: Packs,
+}
+
 /// What the rules say of the plan of digest `plan`.
 ///
 /// # Errors
 /// When the Policies, or the labels by which they select, cannot be read.
 pub async fn plan(
-    client: &Client,
-    evaluator: &Evaluator,
+    judge: &Judge,
     run: &Run,
     workspace: &Workspace,
     plan: &str,
     json: Bytes,
 ) -> Result<PlanVerdict, Error> {
+    let client = &judge.client;
     let (namespace, name) = (run.namespace().unwrap_or_default(), workspace.name_any());
     let (policies, labels, stack) =
         tokio::join!(policies(client), namespace_labels(client, &namespace), stack(client, &namespace, &name),);
@@ -51,15 +60,16 @@ pub async fn plan(
     let of_workspace = policy::labels(Some(workspace), stack?.as_ref());
     let unreadable = unreadable.iter().map(String::as_str);
     let effective = policy::effective(&readable, unreadable, &labels?, &of_workspace);
-    let blocking = effective.blocking().into_iter().map(|violation| Judged {
+    let blocking = effective.blocking().into_iter().chain(policy::plan::not_isolated(run, &effective));
+    let blocking = blocking.map(|violation| Judged {
         findings: vec![Finding::failure("", violation.message)],
         policy: violation.from.trim_start_matches("Policy ").trim_matches('`').to_owned(),
         overridable: false,
     });
     let mut judged: Vec<Judged> = blocking.collect();
     let deadline = Instant::now() + TIME;
-    for judge in effective.judges() {
-        let found = readable.iter().find(|policy| policy.name_any() == judge);
+    for name_of_policy in effective.judges() {
+        let found = readable.iter().find(|policy| policy.name_any() == name_of_policy);
         let Some(rules) = found.and_then(|policy| policy.spec.plan.as_ref()) else { continue };
         let set = RuleSet {
             workspace: json!({"name": name, "namespace": namespace, "labels": of_workspace}),
@@ -71,35 +81,40 @@ pub async fn plan(
             }),
             ..RuleSet::default()
         };
-        let work = of_policy(client, evaluator, rules, set, json.clone());
+        let work = of_policy(judge, name_of_policy, rules, set, json.clone());
         let late =
             || vec![Finding::failure("", format!("the rules of all Policies took longer than {} s", TIME.as_secs()))];
         let findings = match tokio::time::timeout_at(deadline, work).await {
             Ok(findings) => findings?,
             Err(_) => late(),
         };
-        judged.push(Judged { policy: judge.to_owned(), overridable: rules.overrides.is_some(), findings });
+        judged.push(Judged { policy: name_of_policy.to_owned(), overridable: rules.overrides.is_some(), findings });
     }
     Ok(verdict(plan, effective.rules_digest(), judged))
 }
 
 /// The findings of one Policy.
 async fn of_policy(
-    client: &Client,
-    evaluator: &Evaluator,
+    judge: &Judge,
+    policy: &str,
     rules: &PlanRules,
     mut set: RuleSet,
     plan: Bytes,
 ) -> Result<Vec<Finding>, Error> {
     let mut failed = Vec::new();
     set.rules.clone_from(&rules.rules);
-    for pack in &rules.rego {
-        match text_of(pack, content(client, pack).await?.as_deref()) {
-            Ok(text) => set.packs.push(Pack { name: pack.name.clone(), text, packages: pack.packages.clone() }),
-            Err(error) => failed.push(Finding::failure(&pack.name, error.to_string())),
+    for (number, pack) in rules.rego.iter().enumerate() {
+        let failure = |why: String| Finding::failure(&pack.name, format!("spec.plan.rego[{number}]: {why}"));
+        match judge.packs.texts(pack).await {
+            Ok(Some(files)) => set.packs.push(Pack::of_files(pack, files.as_ref().clone())),
+            Ok(None) => match text_of(pack, content(&judge.client, pack).await?.as_deref()) {
+                Ok(text) => set.packs.push(Pack::of(pack, text)),
+                Err(error) => failed.push(failure(error.to_string())),
+            },
+            Err(error) => failed.push(failure(error.to_string())),
         }
     }
-    let mut findings = evaluator.findings(&set, plan).await;
+    let mut findings = judge.evaluator.findings(policy, &set, plan).await;
     findings.append(&mut failed);
     Ok(findings)
 }

@@ -14,7 +14,7 @@ use http::{StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use knoll_api::Digest;
 use knoll_api::run::Run;
-use knoll_api::verdict::RuleResult;
+use knoll_api::verdict::{PlanVerdict, RuleResult};
 use knoll_api::wire::{EndReason, ErrorBody, Exit, Job, PlanJudged, Progress, ProgressReply, path, stored};
 use knoll_api::workspace::Workspace;
 use knoll_core::identity::Subject;
@@ -23,9 +23,11 @@ use knoll_core::steps::{Stage, stage};
 use knoll_core::stop_times::{POLL, Silence};
 use knoll_core::{
     pod_outcome,
-    run::{is_cancelled, must_stop},
+    run::{
+        is_cancelled, must_stop,
+        sizes::{self, Content},
+    },
 };
-use knoll_rules::Evaluator;
 use knoll_serve::{Budget, Connection, Held};
 use knoll_storage::states::may_force;
 use knoll_storage::{Error as StorageError, Owner, Sources, States, Storage};
@@ -38,9 +40,10 @@ use crate::auth::{Caller, Tokens};
 use crate::body::{self, Budgets, holding};
 use crate::cache::Cache;
 use crate::error::Error;
+use crate::judge::{self, Judge};
 use crate::session::{Session, Sessions, has_ended_for_its_pod, is_over, is_pod_of};
 use crate::trace::{self, Observer};
-use crate::{bundle, images, job, judge, progress};
+use crate::{bundle, images, job, progress};
 
 /// How long a runner waits for news of a hook's container before it asks again. Proxies cut longer waits.
 const CONTAINER_POLL: Duration = Duration::from_secs(50);
@@ -72,8 +75,8 @@ pub struct Shared {
     pub container_waits: Arc<Budget>,
     /// How long a runner goes on without an answer.
     pub silence: Silence,
-    /// Evaluates the rules of Policies.
-    pub evaluator: Evaluator,
+    /// Judges plans by the rules of Policies.
+    pub judge: Judge,
     /// Takes the duration of requests.
     pub observer: Observer,
     pub shutdown: CancellationToken,
@@ -149,7 +152,22 @@ impl Runner {
 
     /// The pod that has to claim the state, when it may change it.
     fn writer(&self) -> Option<&str> {
-        (lane(&self.run.spec) == Lane::Queue).then_some(self.session.caller.uid.as_str())
+        let may_write = lane(&self.run.spec) == Lane::Queue && self.stage() != Stage::Judge;
+        may_write.then_some(self.session.caller.uid.as_str())
+    }
+
+    fn stage(&self) -> Stage {
+        stage(&self.run.spec, &self.run.status.clone().unwrap_or_default())
+    }
+
+    /// Refuses the pod that describes a stored plan: it gets the plan, and hands in what that says.
+    fn has_module(&self) -> Result<(), Error> {
+        match self.stage() {
+            Stage::Judge => Err(Error::Fenced(
+                "the pod that describes a plan for the rules of Policies has nothing else of its run".to_owned(),
+            )),
+            Stage::Whole | Stage::Plan | Stage::Apply => Ok(()),
+        }
     }
 }
 
@@ -176,31 +194,45 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
 }
 
 async fn get_bundle(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
+    runner.has_module()?;
     let workspace = runner.workspace(&shared).await?;
     let held = shared.budgets.download(&runner.session.caller.namespace).await?;
     let (bundles, marked, runs) = (shared.storage.bundles(), &shared.marked, &shared.runs);
     let bundle = bundle::of(&bundles, &runner.session, &runner.run, &workspace, &shared.sources, marked, runs).await?;
     Ok(match bundle {
-        Some(bundle) => holding(([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(), held),
+        Some(bundle) => {
+            fits(&runner.run, Content::Bundle, bundle.len())?;
+            holding(([(header::CONTENT_TYPE, "application/zstd")], bundle).into_response(), held)
+        }
         None => StatusCode::NO_CONTENT.into_response(),
     })
 }
 
 async fn get_state(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Response, Error> {
+    runner.has_module()?;
     let Session { caller, workspace, .. } = &*runner.session;
     let replace = may_force(&runner.run.spec);
     let held = shared.budgets.download(&caller.namespace).await?;
-    Ok(content_or_nothing(shared.states.opened(&caller.namespace, workspace, replace).await?, held))
+    let state = shared.states.opened(&caller.namespace, workspace, replace).await?;
+    let stage = stage(&runner.run.spec, &runner.run.status.clone().unwrap_or_default());
+    fits(&runner.run, Content::State(stage), state.as_ref().map_or(0, |state| state.len()))?;
+    Ok(content_or_nothing(state, held))
+}
+
+/// Whether content of so many bytes is as large as the Policies allow.
+fn fits(run: &Run, content: Content, bytes: usize) -> Result<(), Error> {
+    sizes::refused(run, content, bytes).map_or(Ok(()), |why| Err(Error::Invalid(why)))
 }
 
 async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, request: Request) -> Result<StatusCode, Error> {
+    runner.has_module()?;
     let Some(pod) = runner.writer() else {
         let operation = runner.run.spec.operation.as_str();
         return Err(Error::Fenced(format!(
             "a run with `operation: {operation}` that does not wait in the queue cannot change the state"
         )));
     };
-    if stage(&runner.run.spec, &runner.run.status.clone().unwrap_or_default()) == Stage::Plan {
+    if runner.stage() == Stage::Plan {
         return Err(Error::Fenced(
             "the pod that plans cannot change the state, which only the pod that applies the plan may do; a hook or a module has written it"
                 .to_owned(),
@@ -223,6 +255,7 @@ async fn put_state(State(shared): State<Arc<Shared>>, runner: Runner, request: R
 }
 
 async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, request: Request) -> Result<StatusCode, Error> {
+    runner.has_module()?;
     let (content, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::LOCK).await?;
     if std::str::from_utf8(&content).is_err() {
         return Err(Error::Invalid("a dependency lock file is text".to_owned()));
@@ -234,7 +267,9 @@ async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, request: Re
 
 async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, request: Request) -> Result<StatusCode, Error> {
     only_while_planning(&runner, "a plan")?;
+    runner.has_module()?;
     let (content, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::CONTENT).await?;
+    fits(&runner.run, Content::Plan, content.len())?;
     let _alone = runner.session.content.lock().await;
     shared.storage.plans().put(&runner.run, &content).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -244,7 +279,7 @@ async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, request: Re
 fn only_while_planning(runner: &Runner, what: &str) -> Result<(), Error> {
     match stage(&runner.run.spec, &runner.run.status.clone().unwrap_or_default()) {
         Stage::Plan => Ok(()),
-        Stage::Whole | Stage::Apply => {
+        Stage::Whole | Stage::Apply | Stage::Judge => {
             Err(Error::Fenced(format!("only a pod that plans for another one stores {what}")))
         }
     }
@@ -255,19 +290,36 @@ struct PlanDigest {
     digest: Digest,
 }
 
-/// Judges a plan by the rules of Policies. The verdict is in the Run's status before the answer.
+/// Judges a plan by the rules of Policies, and keeps its JSON. The verdict is in the Run's status before the answer.
 async fn put_plan_json(
     State(shared): State<Arc<Shared>>,
     runner: Runner,
     Query(PlanDigest { digest }): Query<PlanDigest>,
     request: Request,
 ) -> Result<Json<PlanJudged>, Error> {
+    let is_isolated = |verdict: &PlanVerdict| verdict.isolated.is_some();
+    let verdict = runner.run.status.as_ref().and_then(|status| status.plan_verdict.as_ref());
+    let may_describe = match runner.stage() {
+        Stage::Whole | Stage::Plan => !verdict.is_some_and(is_isolated),
+        Stage::Judge => true,
+        Stage::Apply => false,
+    };
+    if !may_describe {
+        return Err(Error::Fenced("another pod of this run describes its plan".to_owned()));
+    }
     let workspace = runner.workspace(&shared).await?;
     let (json, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::PLAN_JSON).await?;
-    let (client, evaluator) = (&shared.client, &shared.evaluator);
-    let verdict = judge::plan(client, evaluator, &runner.run, &workspace, digest.as_str(), json).await?;
-    progress::judged(client, &runner.session, &runner.run, &verdict).await?;
-    Ok(Json(PlanJudged { results: verdict.results.iter().map(RuleResult::sentence).collect() }))
+    let mut judged = PlanJudged::default();
+    if verdict.is_some() {
+        let verdict = judge::plan(&shared.judge, &runner.run, &workspace, digest.as_str(), json.clone()).await?;
+        progress::judged(&shared.client, &runner.session, &runner.run, &verdict).await?;
+        judged.results = verdict.results.iter().map(RuleResult::sentence).collect();
+    }
+    // New rules are tried on the plans that are kept; a run does not fail for want of that.
+    if let Err(error) = shared.storage.descriptions().put(&runner.run, &json).await {
+        tracing::warn!(run = runner.session.run, %error, "the JSON of a plan cannot be kept");
+    }
+    Ok(Json(judged))
 }
 
 async fn put_plan_text(
@@ -381,8 +433,16 @@ async fn post_log(
     request: Request,
 ) -> Result<StatusCode, Error> {
     let (piece, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::LOG).await?;
-    runner.session.log.append(offset, &piece).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let log = &runner.session.log;
+    match sizes::of_log(&runner.run) {
+        Some((most, line)) if offset.saturating_add(piece.len() as u64) > most => {
+            if let Ok(rest @ 1..) = usize::try_from(most.saturating_sub(offset)) {
+                log.append(offset, &[piece.get(..rest).unwrap_or_default(), line.as_bytes()].concat()).await?;
+            }
+            Err(Error::Invalid(line.trim().to_owned()))
+        }
+        _ => Ok(log.append(offset, &piece).await.map(|()| StatusCode::NO_CONTENT)?),
+    }
 }
 
 async fn put_progress(

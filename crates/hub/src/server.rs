@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::Tokens;
 use crate::body::Budgets;
 use crate::cache::Cache;
+use crate::judge::Judge;
 use crate::routes::{self, Shared};
 use crate::session::Sessions;
 use crate::tls::{self, Tls};
@@ -66,6 +67,8 @@ pub struct HubSettings {
     pub fetch: FetchSettings,
     /// How long a runner goes on without an answer of the hub.
     pub silence: Silence,
+    /// The namespace of the operator, whose Secrets have the credentials of packs of rules.
+    pub home: String,
     /// Evaluates the rules of Policies.
     pub evaluator: Evaluator,
 }
@@ -107,9 +110,13 @@ impl Hub {
             states: storage.states(),
             workspaces: Cache::start(&client, namespace, &shutdown),
             runs,
-            sources: storage.sources(settings.fetch),
+            sources: storage.sources(settings.fetch.clone()),
             silence: settings.silence,
-            evaluator: settings.evaluator,
+            judge: Judge {
+                client: client.clone(),
+                evaluator: settings.evaluator,
+                packs: storage.packs(settings.fetch.clone(), &settings.home),
+            },
             storage: storage.clone(),
             client,
             marked: Arc::default(),

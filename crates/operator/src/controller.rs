@@ -51,6 +51,10 @@ pub enum Error {
     /// A state could not be read.
     #[error("the outputs of a Stack cannot be read: {0}")]
     State(String),
+    #[error(
+        "Policy `{0}` cannot be read, so the service account of an Atom that names none is not known; correct the Policy, or name an account in spec.serviceAccountName"
+    )]
+    UnreadablePolicy(String),
     /// What was decided on is not so any more.
     #[error("the inputs of a Stack have changed while they were looked at")]
     Changed,

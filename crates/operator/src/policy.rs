@@ -13,7 +13,7 @@ use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::O
 use knoll_api::{Policy, Stack, Workspace};
 use knoll_core::{
     identity::ObjectId,
-    policy::{self, Effective, Labels},
+    policy::{self, AtomAccount, Effective, Labels},
 };
 use kube::{Api, Resource, ResourceExt, api::PartialObjectMeta, runtime::reflector::ObjectRef};
 
@@ -39,6 +39,23 @@ pub async fn demands_on(
     let policies = policies.iter().map(AsRef::as_ref);
     let undecodable = undecodable.iter().map(|(_, name)| name.as_str());
     Ok(policy::effective(policies, undecodable, &of_namespace, &of_workspace))
+}
+
+/// The account of the Atoms of a namespace that name none, if a Policy supplies one.
+///
+/// # Errors
+/// When a Policy that might supply one cannot be read.
+pub async fn atom_account(context: &Context, namespace: &str) -> Result<Option<String>, Error> {
+    let policies = context.caches.policies.all();
+    let undecodable = context.undecodable.names::<Policy>();
+    if policies.is_empty() && undecodable.is_empty() {
+        return Ok(None);
+    }
+    let of_namespace = namespace_labels(context, namespace).await?;
+    let undecodable = undecodable.iter().map(|(_, name)| name.as_str());
+    let found = policy::atom_account(policies.iter().map(AsRef::as_ref), undecodable, &of_namespace);
+    let AtomAccount { account, unreadable } = found;
+    unreadable.map_or(Ok(account), |policy| Err(Error::UnreadablePolicy(policy)))
 }
 
 /// As [`demands_on`], by what the caches have: the labels of a namespace that they do not have yet count as none.
@@ -95,6 +112,9 @@ fn ask_namespace(context: &Context, ask: &Triggers, namespace: &str) {
     let caches = &context.caches;
     for stack in caches.stacks.index().referrers(Target::Namespace, namespace, namespace) {
         ask.stack(namespace, &stack);
+    }
+    for atom in caches.atoms.index().referrers(Target::Namespace, namespace, namespace) {
+        ask.atom(namespace, &atom);
     }
     for workspace in caches.workspaces.index().referrers(Target::Namespace, namespace, namespace) {
         ask.workspace(namespace, &workspace);

@@ -38,9 +38,10 @@ pub fn of_stack(stack: &Stack) -> References {
     stacks.chain(atom).chain(secrets).chain(config_maps).chain(namespace).collect()
 }
 
-/// An Atom refers to its version, the Stacks and Atoms that it needs, and its inputs.
+/// An Atom refers to its version, the Stacks and Atoms that it needs, its inputs, and its namespace.
 pub fn of_atom(atom: &Atom) -> References {
     let mut found: References = [(Target::AtomVersion, atom.spec.version.clone())].into();
+    found.extend(atom.namespace().map(|name| (Target::Namespace, name)));
     found.extend(needs::stacks(atom).into_iter().map(|name| (Target::Stack, name.to_owned())));
     found.extend(needs::atoms(atom).into_iter().map(|name| (Target::Atom, name.to_owned())));
     for input in &atom.spec.inputs {

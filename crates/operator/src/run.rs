@@ -17,7 +17,7 @@ use knoll_core::{
     machine::Settled,
     pod,
     policy::Effective,
-    run::{self, RunAction, RunDecision, RunFacts, RunOutcome},
+    run::{self, RunAction, RunDecision, RunFacts, RunOutcome, isolated},
     stack::{self, Launched},
     steps::Stage,
 };
@@ -222,8 +222,9 @@ async fn freeze_command(context: &Arc<Context>, seen: &SeenRun, source: Option<&
             job: None,
         });
     };
-    let template = pod::template(&workspace.spec, &context.platform);
-    Ok(match context.storage.frozen_jobs().freeze(run, workspace, template).await {
+    let template = pod::template(&workspace.spec, &seen.policy, &context.platform);
+    let supplied = seen.policy.supplied(&workspace.spec);
+    Ok(match context.storage.frozen_jobs().freeze(run, workspace, template, &supplied).await {
         Ok((_, job)) => RunOutcome::CommandFrozen { bundle, job: Box::new(job) },
         Err(error) => {
             let (reason, message) = why_not_frozen(error)?;
@@ -287,35 +288,44 @@ fn why_not_frozen(error: FreezeError) -> Result<(&'static str, String), Error> {
     Ok((reason, first.into_iter().chain(letters).collect()))
 }
 
-/// What the pods of the Run are built from. A run of more than one pod has a frozen job from here on, which `status`
-/// names; a run of one pod takes its Workspace as it is now.
+/// What the pods of the Run are built from. A run of more than one pod, and one to which Policies supply something, has a
+/// frozen job from here on, which `status` names; any other run takes its Workspace as it is now.
 async fn template(
     context: &Context,
     run: &Run,
     workspace: &Workspace,
+    policy: &Effective,
     stage: Stage,
     status: &mut RunStatus,
 ) -> Result<PodTemplate, FreezeError> {
     let jobs = context.storage.frozen_jobs();
     match (&status.job, stage) {
+        (Some(summary), Stage::Judge) => {
+            let isolated =
+                status.plan_verdict.as_ref().and_then(|verdict| verdict.isolated.clone()).unwrap_or_default();
+            Ok(isolated::template(&jobs.get(run, summary).await?, &isolated, &context.platform))
+        }
         (Some(summary), _) => {
             let pinned = frozen::pinned(run, summary);
             Ok(PodTemplate { pinned, ..jobs.get(run, summary).await?.template(&run.name_any(), &summary.digest) })
         }
-        (None, Stage::Whole) => {
+        (None, Stage::Whole) if !policy.supplies() => {
             // The image and the runner's job have the same tool, whatever becomes of the Workspace in between.
             let (name, version) = (workspace.spec.tool, workspace.spec.version.clone());
             status.tool = Some(RunTool { name, version });
-            Ok(pod::template(&workspace.spec, &context.platform))
+            Ok(pod::template(&workspace.spec, policy, &context.platform))
         }
-        (None, Stage::Plan) => {
-            let template = pod::template(&workspace.spec, &context.platform);
-            let (job, summary) = jobs.freeze(run, workspace, template).await?;
+        (None, Stage::Whole | Stage::Plan) => {
+            let template = pod::template(&workspace.spec, policy, &context.platform);
+            let supplied = policy.supplied(&workspace.spec);
+            let (job, summary) = jobs.freeze(run, workspace, template, &supplied).await?;
             let template = job.template(&run.name_any(), &summary.digest);
             status.job = Some(summary);
             Ok(template)
         }
-        (None, Stage::Apply) => Err(FreezeError::Changed("The status, which names no frozen job,".to_owned())),
+        (None, Stage::Judge | Stage::Apply) => {
+            Err(FreezeError::Changed("The status, which names no frozen job,".to_owned()))
+        }
     }
 }
 
@@ -334,10 +344,10 @@ async fn create_pod(
     let Some(workspace) = seen.workspace.as_deref() else {
         return blocked(reason::POD_FAILED, format!("Workspace `{}` was deleted.", run.spec.workspace), &status);
     };
-    if let Err(full) = slots::take(context, &run.id, &seen.policy) {
+    if let Err(full) = slots::take(context, run, status.pod_uid.as_deref(), &seen.policy) {
         return Ok(RunOutcome::NoSlot { message: full.message(), again_in: slots::ASK_AGAIN });
     }
-    let template = match template(context, run, workspace, stage, &mut status).await {
+    let template = match template(context, run, workspace, &seen.policy, stage, &mut status).await {
         Ok(template) => template,
         Err(error) => {
             let (reason, message) = why_not_frozen(error)?;

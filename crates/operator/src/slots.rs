@@ -4,7 +4,7 @@
 //! that have a pod have their slots again before the first new one is handed out.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,11 +12,11 @@ use std::{
 use knoll_api::{
     Run,
     names::{condition, reason},
-    run::RunPhase,
+    run::{RunPhase, RunStatus},
 };
 use knoll_core::{
     conditions,
-    identity::ObjectId,
+    identity::{ObjectId, Subject},
     policy::Effective,
     slots::{Full, Pools, RunKey, Slots},
 };
@@ -43,6 +43,9 @@ struct State {
     asked: HashMap<RunKey, Instant>,
     /// The Runs whose pods the watch has shown.
     started: BTreeSet<RunKey>,
+    /// The Runs that have taken a slot for a pod which the watch has not shown yet, with the pod that their status named
+    /// at that time. An event that names that pod is of the time before.
+    taken: BTreeMap<RunKey, Option<String>>,
     /// The Runs whose pools are those of the Policies as they are now.
     current: BTreeSet<RunKey>,
 }
@@ -58,26 +61,20 @@ impl SlotKeeper {
     }
 }
 
-/// Asks for a slot for the next pod of a Run.
+/// Asks for a slot for the next pod of a Run, whose status names the pod `before` it.
 ///
 /// # Errors
 /// When the Run has to wait.
-pub fn take(context: &Context, run: &ObjectId, demands: &Effective) -> Result<(), Full> {
-    let key: RunKey = (run.namespace.clone(), run.name.clone());
+pub fn take(context: &Context, run: &Subject<Run>, before: Option<&str>, demands: &Effective) -> Result<(), Full> {
+    let key: RunKey = (run.namespace().to_owned(), run.name().to_owned());
+    let priority = demands.priority(run.spec.operation);
     let pools: Pools = demands.run_limits().map(|(policy, limits)| (policy.to_owned(), limits.clone())).collect();
     let mut state = context.slots.lock();
     if !pools.is_empty() {
         state.learn(context);
         state.forget_silent();
     }
-    let State { slots, asked, current, .. } = &mut *state;
-    current.insert(key.clone());
-    let answer = slots.ask(&key, pools);
-    match &answer {
-        Ok(()) => drop(asked.remove(&key)),
-        Err(_) => drop(asked.insert(key, Instant::now())),
-    }
-    answer
+    state.ask(&key, before, priority, pools)
 }
 
 /// Takes in the event of a Run, and asks for the Runs that may start after it.
@@ -85,25 +82,7 @@ pub fn on_run(context: &Context, ask: &Triggers, id: &ObjectId, run: Option<&Run
     let key: RunKey = (id.namespace.clone(), id.name.clone());
     let status = run.map(|run| run.status.clone().unwrap_or_default());
     let mut state = context.slots.lock();
-    let has_changed = match status.as_ref().map(|status| status.phase) {
-        None => state.release(&key),
-        Some(phase) if phase.is_finished() => state.release(&key),
-        Some(RunPhase::Starting | RunPhase::Running) => {
-            if state.started.insert(key.clone()) {
-                let pools = state.slots.pools(&key);
-                state.slots.runs(&key, pools);
-            }
-            false
-        }
-        // The pod that planned is done. The one that applies takes a slot of its own.
-        Some(RunPhase::Review) if state.started.contains(&key) => state.release(&key),
-        Some(_) => {
-            let ready = status.as_ref().and_then(|status| conditions::find(&status.conditions, condition::READY));
-            let other = ready.is_some_and(|ready| ready.reason == reason::WAITING_FOR_WINDOW);
-            other && state.asked.contains_key(&key) && state.release(&key)
-        }
-    };
-    if has_changed {
+    if state.note(&key, status.as_ref()) {
         for (namespace, name) in state.slots.next() {
             ask.run(&namespace, &name);
         }
@@ -111,9 +90,52 @@ pub fn on_run(context: &Context, ask: &Triggers, id: &ObjectId, run: Option<&Run
 }
 
 impl State {
+    fn ask(&mut self, key: &RunKey, before: Option<&str>, priority: i32, pools: Pools) -> Result<(), Full> {
+        self.current.insert(key.clone());
+        let answer = self.slots.ask(key, priority, pools);
+        match &answer {
+            Ok(()) => {
+                self.asked.remove(key);
+                self.taken.insert(key.clone(), before.map(str::to_owned));
+            }
+            Err(_) => drop(self.asked.insert(key.clone(), Instant::now())),
+        }
+        answer
+    }
+
+    /// Takes in the status of a Run; `None` when the Run is gone. Returns whether a slot may have become free.
+    fn note(&mut self, key: &RunKey, status: Option<&RunStatus>) -> bool {
+        let Some(status) = status else { return self.release(key) };
+        if status.phase.is_finished() {
+            return self.release(key);
+        }
+        // A Run that was approved at once has its second pod before the watch shows the review.
+        if self.taken.get(key).is_some_and(|before| *before == status.pod_uid) {
+            return false;
+        }
+        match status.phase {
+            RunPhase::Starting | RunPhase::Running => {
+                self.taken.remove(key);
+                if self.started.insert(key.clone()) {
+                    let pools = self.slots.pools(key);
+                    self.slots.runs(key, pools);
+                }
+                false
+            }
+            // The pod that planned is done. The one that applies takes a slot of its own.
+            RunPhase::Review if self.started.contains(key) => self.release(key),
+            _ => {
+                let ready = conditions::find(&status.conditions, condition::READY);
+                let other = ready.is_some_and(|ready| ready.reason == reason::WAITING_FOR_WINDOW);
+                other && self.asked.contains_key(key) && self.release(key)
+            }
+        }
+    }
+
     fn release(&mut self, key: &RunKey) -> bool {
         self.asked.remove(key);
         self.started.remove(key);
+        self.taken.remove(key);
         self.current.remove(key);
         self.slots.release(key)
     }
@@ -141,5 +163,52 @@ impl State {
         for key in silent {
             self.release(&key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knoll_api::policy::RunLimits;
+
+    use super::*;
+
+    fn key(name: &str) -> RunKey {
+        ("team".to_owned(), name.to_owned())
+    }
+
+    fn status(phase: RunPhase, pod: Option<&str>) -> RunStatus {
+        RunStatus { phase, pod_uid: pod.map(str::to_owned), ..RunStatus::default() }
+    }
+
+    fn one_slot() -> Pools {
+        [("p".to_owned(), RunLimits { namespace: Some(1), cluster: None })].into()
+    }
+
+    #[test]
+    fn a_slot_that_an_approved_run_has_is_not_handed_out_by_a_late_event_of_its_review() {
+        let (mut state, a, b) = (State::default(), key("a"), key("b"));
+        assert!(state.ask(&a, None, 0, one_slot()).is_ok());
+        assert!(!state.note(&a, Some(&status(RunPhase::Pending, None))));
+        assert!(!state.note(&a, Some(&status(RunPhase::Running, Some("plan")))));
+        // It is approved at once, and takes its second slot before the watch shows the review.
+        assert!(state.ask(&a, Some("plan"), 0, one_slot()).is_ok());
+        assert!(!state.note(&a, Some(&status(RunPhase::Running, Some("plan")))));
+        assert!(!state.note(&a, Some(&status(RunPhase::Review, Some("plan")))));
+        assert!(state.ask(&b, None, 0, one_slot()).is_err(), "the pod that applies has the slot");
+        assert!(!state.note(&a, Some(&status(RunPhase::Running, Some("apply")))));
+        assert!(state.ask(&b, None, 0, one_slot()).is_err());
+        assert!(state.note(&a, Some(&status(RunPhase::Succeeded, Some("apply")))));
+        assert!(state.ask(&b, None, 0, one_slot()).is_ok());
+    }
+
+    #[test]
+    fn a_run_in_review_has_no_slot() {
+        let (mut state, a, b) = (State::default(), key("a"), key("b"));
+        assert!(state.ask(&a, None, 0, one_slot()).is_ok());
+        assert!(!state.note(&a, Some(&status(RunPhase::Starting, Some("plan")))));
+        assert!(state.ask(&b, None, 0, one_slot()).is_err());
+        assert!(state.note(&a, Some(&status(RunPhase::Review, Some("plan")))));
+        assert!(state.ask(&b, None, 0, one_slot()).is_ok());
+        assert!(state.ask(&a, Some("plan"), 0, one_slot()).is_err());
     }
 }

@@ -12,6 +12,7 @@ use knoll_core::{
     backup::StateBackup,
     identity::Subject,
     machine::{Decision, Settled},
+    pod,
     pod_outcome::{self, PodOutcome},
     policy::Effective,
     workspace::{self, Head, WorkspaceAction, WorkspaceFacts, retention},
@@ -36,12 +37,13 @@ pub struct SeenWorkspace {
     head: Option<Head>,
     stack: Option<Arc<Stack>>,
     policy: Effective,
+    image: String,
     backup: Option<StateBackup>,
 }
 
 impl SeenWorkspace {
     fn with_facts<T>(&self, then: impl FnOnce(&WorkspaceFacts<'_>) -> T) -> T {
-        let Self { workspace, runs, lingering, head, stack, policy, backup } = self;
+        let Self { workspace, runs, lingering, head, stack, policy, image, backup } = self;
         let runs: Vec<&Run> = runs.iter().map(AsRef::as_ref).collect();
         then(&WorkspaceFacts {
             workspace,
@@ -50,6 +52,7 @@ impl SeenWorkspace {
             head: head.as_ref(),
             stack: stack.as_deref(),
             policy,
+            image,
             backup: backup.as_ref(),
         })
     }
@@ -88,8 +91,9 @@ impl Reconciler for Workspaces {
         let stack = context.caches.stacks.named(namespace, name);
         let policy = policy::demands_on(context, namespace, Some(workspace), stack.as_deref()).await?;
         let backup = context.backups.as_ref().map(|backups| backups.state(namespace, name));
+        let image = pod::image(&workspace.spec, &context.platform);
         let workspace = workspace.clone();
-        Ok(Observation::Complete(SeenWorkspace { workspace, runs, lingering, head, stack, policy, backup }))
+        Ok(Observation::Complete(SeenWorkspace { workspace, runs, lingering, head, stack, policy, image, backup }))
     }
 
     fn decide(seen: &SeenWorkspace, now: Timestamp) -> Decision<WorkspaceStatus, WorkspaceAction> {

@@ -124,7 +124,7 @@ fn clip(mut text: String, most: usize) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use knoll_api::policy::{PlanRule, RuleAction};
+    use knoll_api::policy::{PlanRule, RegoPack, RuleAction};
     use serde_json::json;
 
     use super::*;
@@ -151,11 +151,9 @@ mod tests {
             message: "m".into(),
             message_expression: Some("'it is ' + changes[0].after.password".into()),
         };
-        let pack = Pack {
-            name: "pack".into(),
-            text: "package main\ndeny contains msg if {\n msg := sprintf(\"%v\", [input.resource_changes[0].change.after])\n}".into(),
-            packages: vec![],
-        };
+        let text = "package main\ndeny contains msg if {\n msg := sprintf(\"%v\", [input.resource_changes[0].change.after])\n}";
+        let named = RegoPack { name: "pack".into(), ..RegoPack::default() };
+        let pack = Pack::of(&named, text.to_owned());
         let set = RuleSet { rules: vec![rule], packs: vec![pack], ..RuleSet::default() };
         let plan = json!({"format_version": "1.2", "resource_changes": [{"address": "a.b", "change": {
             "actions": ["create"], "after": {"password": "hunter2"}, "after_sensitive": {"password": true}}}]});

@@ -3,6 +3,7 @@
 //! *Caveat.* A value that a rule has encoded, hashed or cut is not found. A value of one or two characters is masked only
 //! where it stands alone.
 
+use knoll_api::sensitive::of_description;
 use serde_json::Value;
 
 /// The replacement of a sensitive value.
@@ -11,14 +12,6 @@ const MASK: &str = "(sensitive)";
 const SHORT: usize = 3;
 /// Shorter lines of a value are not secret on their own, such as a closing brace.
 const SHORTEST_LINE: usize = 4;
-/// Values, and the marks that terraform puts beside them.
-const MARKED: [(&str, &str); 4] = [
-    ("before", "before_sensitive"),
-    ("after", "after_sensitive"),
-    ("values", "sensitive_values"),
-    ("identity", "sensitive_identity"),
-];
-
 /// The sensitive values of a plan, the longest first.
 #[derive(Debug, Default)]
 pub struct Mask {
@@ -28,16 +21,7 @@ pub struct Mask {
 impl Mask {
     /// The values that the JSON of a plan marks as sensitive.
     pub fn of(plan: &Value) -> Self {
-        let mut found = Vec::new();
-        described(plan, &mut found);
-        let declared = &plan["configuration"]["root_module"]["variables"];
-        for (name, variable) in plan["variables"].as_object().into_iter().flatten() {
-            // A variable that the configuration does not show counts as sensitive.
-            let is_public = declared.get(name).is_some_and(|declared| declared["sensitive"] != Value::Bool(true));
-            if !is_public {
-                collect(&variable["value"], &mut found);
-            }
-        }
+        let found = of_description(plan);
         let mut values: Vec<String> = found.iter().flat_map(|value| forms(value)).collect();
         values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         values.dedup();
@@ -89,49 +73,6 @@ fn forms(value: &str) -> Vec<String> {
     }
     forms.retain(|form| !form.is_empty());
     forms
-}
-
-fn described(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| described(item, found)),
-        Value::Object(fields) => {
-            let is_sensitive = fields.get("sensitive") == Some(&Value::Bool(true));
-            for (name, field) in fields {
-                match MARKED.iter().find(|(value, _)| value == name).and_then(|(_, marks)| fields.get(*marks)) {
-                    Some(marks) => marked(field, marks, found),
-                    // An output, or the declaration of a variable.
-                    None if is_sensitive && (name == "value" || name == "default") => collect(field, found),
-                    None => described(field, found),
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Collects the parts of a value that are marked with `true`.
-fn marked(value: &Value, marks: &Value, found: &mut Vec<String>) {
-    match (value, marks) {
-        (value, Value::Bool(true)) => collect(value, found),
-        (Value::Array(items), Value::Array(marks)) => {
-            items.iter().zip(marks).for_each(|(item, marks)| marked(item, marks, found));
-        }
-        (Value::Object(fields), Value::Object(marks)) => {
-            let pairs = marks.iter().filter_map(|(name, marks)| Some((fields.get(name)?, marks)));
-            pairs.for_each(|(field, marks)| marked(field, marks, found));
-        }
-        _ => {}
-    }
-}
-
-fn collect(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::String(text) => found.push(text.clone()),
-        Value::Number(number) => found.push(number.to_string()),
-        Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
-        Value::Object(fields) => fields.values().for_each(|field| collect(field, found)),
-        Value::Null | Value::Bool(_) => {}
-    }
 }
 
 #[cfg(test)]

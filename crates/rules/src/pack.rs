@@ -16,11 +16,11 @@ pub enum PackError {
         namespace = .at.namespace, name = .at.name, key = .at.key
     )]
     Changed { at: PackRef, found: String },
-    #[error("it has neither `inline` nor `configMap`. Write one of them")]
+    #[error("it has none of `inline`, `configMap`, `git` and `oci`. Write one of them")]
     Nowhere,
 }
 
-/// The text of a pack. `content` is what the ConfigMap has, if the pack names one.
+/// The text of a pack of the cluster. `content` is what the ConfigMap has, if the pack names one.
 ///
 /// # Errors
 /// When there is none, or another one than the Policy names.

@@ -1,14 +1,15 @@
 //! Starts the process that evaluates rules, and waits for it within limits.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::request::{Finding, Report, RuleSet};
 
@@ -20,6 +21,8 @@ pub(crate) const CPU_TIME: Duration = Duration::from_secs(10);
 const TIME: Duration = Duration::from_secs(40);
 /// How many processes exist at a time: they share the memory of the operator.
 const PROCESSES: usize = 2;
+/// How many of them one Policy has at a time, so that its endless rules hold up no other Policy.
+const SHARE: usize = 1;
 /// The largest output: all results of all rules fit into it.
 const LARGEST_OUTPUT: u64 = 8 << 20;
 /// The largest part of the standard error that is searched for the reason of an end.
@@ -32,6 +35,14 @@ const SELF: &str = "/proc/self/exe";
 pub struct Evaluator {
     program: PathBuf,
     processes: Arc<Semaphore>,
+    /// The places of each Policy.
+    shares: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
+}
+
+/// A place of one process, until it is dropped.
+struct Place {
+    _share: Option<OwnedSemaphorePermit>,
+    _all: Option<OwnedSemaphorePermit>,
 }
 
 impl Default for Evaluator {
@@ -45,13 +56,26 @@ impl Evaluator {
     /// The process is this program, with [`crate::CHILD`] as its argument.
     #[must_use]
     pub fn of(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), processes: Arc::new(Semaphore::new(PROCESSES)) }
+        Self { program: program.into(), processes: Arc::new(Semaphore::new(PROCESSES)), shares: Arc::default() }
     }
 
-    /// The objections of the rules of one Policy to a plan. A rule without a result is among them, as failed.
-    pub async fn findings(&self, set: &RuleSet, plan: Bytes) -> Vec<Finding> {
-        // The semaphore is never closed, so there is always a permit.
-        let _permit = self.processes.acquire().await;
+    /// Waits for a place of a process. The semaphores are never closed, so there always is one in the end.
+    async fn place(&self, policy: &str) -> Place {
+        let share = self.share(policy);
+        let share = share.acquire_owned().await.ok();
+        Place { _share: share, _all: Arc::clone(&self.processes).acquire_owned().await.ok() }
+    }
+
+    fn share(&self, policy: &str) -> Arc<Semaphore> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever waits for a share or has one holds it, too.
+        shares.retain(|_, share| Arc::strong_count(share) > 1);
+        shares.entry(policy.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(SHARE))).clone()
+    }
+
+    /// The objections of the rules of this Policy to a plan. A rule without a result is among them, as failed.
+    pub async fn findings(&self, policy: &str, set: &RuleSet, plan: Bytes) -> Vec<Finding> {
+        let _place = self.place(policy).await;
         let Ok(mut rules) = serde_json::to_vec(set) else {
             return vec![Finding::failure("", "its rules cannot be written as JSON. Correct them")];
         };
@@ -172,7 +196,39 @@ fn is_killed(status: ExitStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::os::unix::fs::PermissionsExt;
+
+    use knoll_api::policy::PlanRule;
+
     use super::*;
+
+    /// Runs of one Policy with endless rules took all places, and the plans of all others were denied for want of time.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn endless_rules_of_one_policy_held_up_all_others() {
+        let program = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempfile().unwrap();
+        let script = "#!/bin/sh\nread -r rules\ncase $rules in *endless*) exec tail -f /dev/null ;; esac\ncat > /dev/null\necho '\"done\"'\n";
+        std::fs::write(program.path(), script).unwrap();
+        let evaluator = Evaluator::of(program.into_temp_path().keep().unwrap());
+        let set = |name: &str| RuleSet {
+            rules: vec![PlanRule { name: name.to_owned(), ..PlanRule::default() }],
+            ..RuleSet::default()
+        };
+        let (endless, quick) = (set("endless"), set("quick"));
+        let hold_up = futures::future::join_all((0..4).map(|_| evaluator.findings("bad", &endless, Bytes::new())));
+        let others = async {
+            for _ in 0..3 {
+                assert_eq!(evaluator.findings("good", &quick, Bytes::new()).await, []);
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = hold_up => panic!("an endless rule has ended"),
+            () = others => {}
+        }
+        let _ = std::fs::remove_file(&evaluator.program);
+    }
 
     #[test]
     fn the_rule_that_ends_the_process_has_failed() {

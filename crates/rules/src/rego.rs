@@ -43,7 +43,7 @@ fn evaluate(pack: &Pack, input: &str) -> Result<Vec<Finding>, String> {
             named
         }
     };
-    let sets = sets(&pack.text);
+    let sets = sets(pack.files.values());
     if sets.is_empty() {
         return Err("it has no set deny, violation, require_approval or warn, so it judges nothing".to_owned());
     }
@@ -74,18 +74,19 @@ fn read(pack: &Pack) -> Result<Engine, String> {
     for is_v0 in [false, true] {
         let mut engine = Engine::new();
         engine.set_rego_v0(is_v0);
-        match engine.add_policy(format!("{}.rego", pack.name), pack.text.clone()) {
-            Ok(_) => return Ok(engine),
+        let mut files = pack.files.iter();
+        match files.try_for_each(|(name, text)| engine.add_policy(name.clone(), text.clone()).map(drop)) {
+            Ok(()) => return Ok(engine),
             Err(error) => reasons.push(format!("as Rego v{}: {}", u8::from(!is_v0), first(&error))),
         }
     }
     Err(format!("it cannot be read {}", reasons.join("; ")))
 }
 
-/// The sets that the text names, wherever it does: a name that is no set of a package has no value.
-fn sets(text: &str) -> Vec<(String, RuleAction)> {
+/// The sets that the texts name, wherever they do: a name that is no set of a package has no value.
+fn sets<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<(String, RuleAction)> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
-    let names: BTreeSet<&str> = text.split(|c: char| !is_name(c)).collect();
+    let names: BTreeSet<&str> = texts.flat_map(|text| text.split(|c: char| !is_name(c))).collect();
     let action = |name: &str| {
         let of = SETS
             .iter()
@@ -137,6 +138,8 @@ fn first(error: &impl std::fmt::Display) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const INPUT: &str = r#"{"resource_changes": [
@@ -145,7 +148,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expect: &[(&str, RuleAction, &str, &[&str])]) {
-        let pack = Pack { name: "p".into(), text: text.into(), packages: vec![] };
+        let pack = Pack { name: "p".into(), files: BTreeMap::from([("p.rego".into(), text.into())]), packages: vec![] };
         let found = apply(&pack, INPUT);
         let rows: Vec<_> = found
             .iter()
@@ -200,10 +203,31 @@ deny[msg] { to_number(input.resource_changes[1].change.after.size) > 1; msg := "
     }
 
     #[test]
+    fn files_of_a_pack_use_each_other() {
+        let files = [
+            (
+                "lib/tags.rego",
+                "package lib.tags\nkinds := {\"aws_s3_bucket\"}\nhas_team(change) if change.change.after.tags.team",
+            ),
+            (
+                "main.rego",
+                "package main\nimport data.lib.tags\ndeny contains change.address if {\n some change in input.resource_changes\n change.type in tags.kinds\n not data.lib.tags.has_team(change)\n}",
+            ),
+        ];
+        let files = files.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
+        let found = apply(&Pack { name: "p".into(), files, packages: vec![] }, INPUT);
+        let rows: Vec<_> = found.iter().map(|found| (found.rule.as_str(), found.message.as_str())).collect();
+        assert_eq!(rows, [("p/main.deny", "aws_s3_bucket.b")], "{found:?}");
+    }
+
+    #[test]
     fn a_pack_that_cannot_be_evaluated_fails() {
         let why = |text: &str, packages: &[&str]| {
             let packages = packages.iter().map(|name| (*name).to_owned()).collect();
-            let found = apply(&Pack { name: "p".into(), text: text.into(), packages }, INPUT);
+            let found = apply(
+                &Pack { name: "p".into(), files: BTreeMap::from([("p.rego".into(), text.into())]), packages },
+                INPUT,
+            );
             assert!(found.len() == 1 && found[0].failed && found[0].rule == "p", "{found:?}");
             found[0].message.clone()
         };

@@ -1,6 +1,8 @@
 //! What goes to the process that evaluates rules, and what comes back.
 
-use knoll_api::policy::{PlanRule, RuleAction};
+use std::collections::BTreeMap;
+
+use knoll_api::policy::{PlanRule, RegoPack, RuleAction};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -15,13 +17,27 @@ pub struct RuleSet {
     pub run: Value,
 }
 
-/// A pack of rules in Rego with its text.
+/// A pack of rules in Rego with its files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pack {
     pub name: String,
-    pub text: String,
+    /// The texts by the names of their files.
+    pub files: BTreeMap<String, String>,
     /// The packages whose sets count; all of them when empty.
     pub packages: Vec<String>,
+}
+
+impl Pack {
+    /// A pack of one file.
+    #[must_use]
+    pub fn of(pack: &RegoPack, text: String) -> Self {
+        Self::of_files(pack, BTreeMap::from([(format!("{}.rego", pack.name), text)]))
+    }
+
+    #[must_use]
+    pub fn of_files(pack: &RegoPack, files: BTreeMap<String, String>) -> Self {
+        Self { name: pack.name.clone(), files, packages: pack.packages.clone() }
+    }
 }
 
 /// An objection of a rule, or the reason why the rule has no result.

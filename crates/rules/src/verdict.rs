@@ -36,7 +36,7 @@ pub fn verdict(plan: &str, rules: Option<String>, judged: Vec<Judged>) -> PlanVe
     let action = results.first().map(|result| result.action);
     results.truncate(PlanVerdict::MAX_RESULTS);
     let overridable = overridable && !denied_by.is_empty();
-    PlanVerdict { plan: Some(plan.to_owned()), rules, action, denied_by, overridable, results, omitted }
+    PlanVerdict { plan: Some(plan.to_owned()), rules, isolated: None, action, denied_by, overridable, results, omitted }
 }
 
 fn result(policy: &str, found: Finding) -> RuleResult {

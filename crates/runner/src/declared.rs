@@ -12,10 +12,11 @@ use std::path::Path;
 use std::str::FromStr;
 
 use hcl_edit::structure::Body;
+use knoll_api::sensitive::collect;
 use knoll_api::wire::Job;
 use serde_json::Value;
 
-use crate::sensitive::{collect, literals};
+use crate::sensitive::literals;
 
 /// The sensitive values of the job's variables and of the variable files in `module`, which is the root module.
 pub fn values(job: &Job, module: &Path) -> Vec<String> {

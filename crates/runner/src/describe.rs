@@ -7,13 +7,14 @@ use std::process::Stdio;
 
 use bytes::Bytes;
 use knoll_api::run::PlanSummary;
+use knoll_api::sensitive::of_description;
 use knoll_api::wire::LARGEST_PLAN_TEXT;
 use serde_json::Value;
 
 use crate::console::Console;
+use crate::plan;
 use crate::process::Program;
 use crate::setup::Folders;
-use crate::{plan, sensitive};
 
 /// Summarizes a plan. Its JSON file is written atomically, after the console has learned its sensitive values.
 ///
@@ -36,7 +37,7 @@ pub async fn describe(
     }
     let description: Value = serde_json::from_slice(&std::fs::read(&part)?).map_err(unread)?;
     // A hook may print the plan.
-    console.learn(&sensitive::of_description(&description));
+    console.learn(&of_description(&description));
     let mut summary = plan::summarize(description, digest, changes).map_err(unread)?;
     for resource in &mut summary.resources {
         // The key of an instance can be a value that a Secret has and that the module does not call sensitive.

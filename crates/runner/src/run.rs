@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{EndReason, Exit, Job, JobError, StopTimes, env, path};
+use knoll_api::wire::{EndReason, Exit, Job, JobError, Stage, StopTimes, env, path};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::console::Console;
@@ -22,7 +22,7 @@ use crate::steps::{Failure, Steps};
 use crate::stop::{Reason, Stop};
 use crate::terminal::Terminal;
 use crate::tool::ToolSource;
-use crate::{cancel, declared, gate, plan, sensitive, tool};
+use crate::{cancel, declared, gate, judge, plan, sensitive, tool};
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -103,10 +103,15 @@ async fn try_run(config: &Config) -> Result<Exit, HubError> {
 
 /// Carries the job out, and returns once the hub has its last state and report.
 async fn carry_out(config: &Config, job: Arc<Job>, hub: &Hub, stop: &Stop) -> Result<Exit, HubError> {
+    let masked = sensitive::of_job(&job);
+    let job = match job.stage {
+        Stage::Judge => Arc::new(judge::without_inputs(Arc::unwrap_or_clone(job))),
+        Stage::Whole | Stage::Plan | Stage::Apply => job,
+    };
     let log = Log::new(job.log_offset);
     let _log = AbortOnDropHandle::new(tokio::spawn(log.clone().deliver(hub.clone())));
     let redactor = Redactor::default();
-    redactor.learn(sensitive::of_job(&job).iter().map(String::as_str));
+    redactor.learn(masked.iter().map(String::as_str));
     let console = Console::new(log.clone(), redactor);
     let reporter = Arc::new(Reporter::start(job.earlier_steps.clone(), hub.clone(), stop.clone()));
     reporter.started(StepName::Setup, console.offset());
@@ -178,7 +183,7 @@ async fn fetch(job: &Job, hub: &Hub) -> Result<Material, Failure> {
         false => Ok(None),
     };
     let (bundle, state, plan) = tokio::try_join!(
-        get(true, "the module", path::BUNDLE, EndReason::SourceFailed),
+        get(job.stage != Stage::Judge, "the module", path::BUNDLE, EndReason::SourceFailed),
         get(job.managed_state, "the state", path::STATE, EndReason::StepFailed),
         get(job.plan_digest.is_some(), "the plan", path::PLAN, EndReason::StepFailed),
     )?;
@@ -212,7 +217,11 @@ fn prepare(
         console.learn(&sensitive::of_state(state));
     }
     let folders = Folders::new(&config.work_dir, job);
-    setup::prepare(job, &material, &folders).map_err(|error| failed(&error))?;
+    match (job.stage, &material.plan) {
+        (Stage::Judge, plan) => judge::prepare(job, plan.as_deref().unwrap_or_default(), &folders),
+        _ => setup::prepare(job, &material, &folders),
+    }
+    .map_err(|error| failed(&error))?;
     console.learn(&declared::values(job, &folders.module()));
     reporter.undeclared(declared::undeclared(job, &folders.module()));
     let plugins = config.plugin_cache.as_deref().and_then(|shared| plugins_of(shared, &folders));

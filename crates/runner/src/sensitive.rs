@@ -3,9 +3,12 @@
 
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
+use knoll_api::sensitive::collect;
 use knoll_api::wire::Job;
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::registry;
 
 /// Shorter base64 fragments would also match harmless text.
 const SHORTEST_ENCODED: usize = 6;
@@ -36,6 +39,9 @@ pub fn of_job(job: &Job) -> Vec<String> {
         }
     }
     found.extend(job.masked.iter().cloned());
+    found.extend(registry::secrets(&job.registry));
+    let fragments = job.registry.terraformrc.iter().filter(|fragment| fragment.sensitive);
+    found.extend(fragments.flat_map(|fragment| literals(&fragment.text)));
     // The module says which of its variables are sensitive.
     let env = job.input.iter().flat_map(|input| &input.env);
     found.extend(env.filter(|(name, _)| !name.starts_with("TF_VAR_")).map(|(_, value)| value.clone()));
@@ -96,65 +102,6 @@ pub fn of_state(state: &[u8]) -> Vec<String> {
     found
 }
 
-/// All sensitive values of `terraform show -json`, of a plan or of a state.
-///
-/// Terraform puts a value beside a copy of its structure, in which `true` marks what is sensitive.
-pub fn of_description(description: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    describe(description, &mut found);
-    let variables = |module: &Value| module.get("variables").and_then(Value::as_object).cloned().unwrap_or_default();
-    let declared = variables(&description["configuration"]["root_module"]);
-    for (name, variable) in variables(description) {
-        // A variable that the configuration does not show counts as sensitive.
-        let is_public = declared.get(&name).is_some_and(|declared| declared["sensitive"] != Value::Bool(true));
-        if !is_public {
-            collect(&variable["value"], &mut found);
-        }
-    }
-    found
-}
-
-fn describe(value: &Value, found: &mut Vec<String>) {
-    /// Values, and the marks that terraform puts beside them.
-    const MARKED: [(&str, &str); 4] = [
-        ("before", "before_sensitive"),
-        ("after", "after_sensitive"),
-        ("values", "sensitive_values"),
-        ("identity", "sensitive_identity"),
-    ];
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| describe(item, found)),
-        Value::Object(fields) => {
-            let is_sensitive = fields.get("sensitive") == Some(&Value::Bool(true));
-            for (name, field) in fields {
-                match MARKED.iter().find(|(value, _)| value == name).and_then(|(_, marks)| fields.get(*marks)) {
-                    Some(marks) => marked(field, marks, found),
-                    // An output, or a variable's declaration.
-                    None if is_sensitive && (name == "value" || name == "default") => collect(field, found),
-                    None => describe(field, found),
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Collects the parts of a value that are marked with `true`.
-fn marked(value: &Value, marks: &Value, found: &mut Vec<String>) {
-    match (value, marks) {
-        (value, Value::Bool(true)) => collect(value, found),
-        (Value::Array(items), Value::Array(marks)) => {
-            items.iter().zip(marks).for_each(|(item, marks)| marked(item, marks, found));
-        }
-        (Value::Object(fields), Value::Object(marks)) => {
-            marks.iter().filter_map(|(name, marks)| Some((fields.get(name)?, marks))).for_each(|(field, marks)| {
-                marked(field, marks, found);
-            });
-        }
-        _ => {}
-    }
-}
-
 /// Follows one step of an attribute path: a name, or an index with its type.
 fn follow<'a>(value: &'a Value, step: &Value) -> Option<&'a Value> {
     let value = unwrapped(value);
@@ -181,17 +128,6 @@ fn unwrapped(value: &Value) -> &Value {
             fields.get("value").unwrap_or(value)
         }
         value => value,
-    }
-}
-
-/// Collects all strings and numbers in a value. The names of fields are not sensitive.
-pub(crate) fn collect(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::String(text) => found.push(text.clone()),
-        Value::Number(number) => found.push(number.to_string()),
-        Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
-        Value::Object(fields) => fields.values().for_each(|field| collect(field, found)),
-        Value::Null | Value::Bool(_) => {}
     }
 }
 
@@ -351,33 +287,6 @@ odd = "a\"b\\c\u0041"
         assert_eq!(found, expect);
         assert_eq!(literals("x = \"unclosed"), ["unclosed"]);
         assert_eq!(literals("x = <<EOT\nunclosed"), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_plan_says_what_is_sensitive() {
-        let plan = json!({
-            "variables": {"open": {"value": "harmless"}, "closed": {"value": ["v-one"]}, "unknown": {"value": "v-two"}},
-            "configuration": {"root_module": {
-                "variables": {"open": {}, "closed": {"sensitive": true, "default": "v-three"}},
-                "module_calls": {"m": {"module": {"variables": {"x": {"sensitive": true, "default": "v-four"}}}}},
-            }},
-            "planned_values": {
-                "outputs": {"o": {"sensitive": true, "value": "o-one"}, "p": {"sensitive": false, "value": "harmless"}},
-                "root_module": {"child_modules": [{"resources": [
-                    {"values": {"a": "harmless", "b": ["harmless", "r-one"]}, "sensitive_values": {"b": [false, true]}},
-                ]}]},
-            },
-            "resource_changes": [{"change": {
-                "before": {"a": {"b": "c-one"}}, "before_sensitive": {"a": {"b": true}},
-                "after": {"a": {"b": 12345}, "sensitive": true, "value": "harmless"}, "after_sensitive": {"a": true},
-            }}],
-            "output_changes": {"o": {"before": "p-one", "before_sensitive": true, "after": "h", "after_sensitive": false}},
-            "prior_state": {"values": {"outputs": {"o": {"sensitive": true, "value": "s-one"}}}},
-        });
-        let mut found = of_description(&plan);
-        found.sort();
-        let expect = ["12345", "c-one", "o-one", "p-one", "r-one", "s-one", "v-four", "v-one", "v-three", "v-two"];
-        assert_eq!(found, expect);
     }
 
     #[test]

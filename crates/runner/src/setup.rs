@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use knoll_api::wire::{Job, JobVariable};
 use serde_json::{Map, Value, json};
 
+use crate::registry::{CLI_CONFIG, RegistryFiles};
 use crate::{backend, flags, tool};
 
 /// File names that a user's module cannot use, because the runner writes files with these names.
@@ -59,8 +60,19 @@ pub enum SetupError {
     /// The value of an environment variable is not a scalar.
     #[error("the environment variable `{0}` must be a string, a number or a boolean")]
     Environment(String),
+    /// The plan that another pod has stored.
+    #[error("the stored plan is not one that terraform or tofu made, so it cannot be described; run it again")]
+    Plan,
     #[error("cannot write `{}`: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
+    #[error("cannot read `{}`, which the settings of a Policy are joined with: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// A CLI configuration cannot be joined with others.
+    #[error(
+        "{0} is not a CLI configuration that can be joined with others; correct it, or set `TF_CLI_CONFIG_FILE` in the \
+         Workspace to use one file alone"
+    )]
+    CliConfig(String),
 }
 
 /// The layout of the run's working directory.
@@ -136,8 +148,9 @@ impl Folders {
         self.root.join("stdin")
     }
 
-    fn settings(&self) -> PathBuf {
-        self.root.join("terraformrc")
+    /// The files of registries.
+    pub(crate) fn registry(&self) -> RegistryFiles {
+        RegistryFiles::below(&self.root)
     }
 }
 
@@ -231,7 +244,7 @@ pub fn prepare(job: &Job, material: &Material, folders: &Folders) -> Result<(), 
     if let Some(plan) = &material.plan {
         write(&folders.plan(), plan)?;
     }
-    write(&folders.settings(), b"")?;
+    folders.registry().write(&job.registry)?;
     write_variables(job, &module)
 }
 
@@ -328,16 +341,18 @@ pub fn environment(
         .filter(|(name, _)| !name.as_encoded_bytes().starts_with(b"KNOLL_"))
         .filter(|(name, _)| !(job.managed_state && name == "TF_WORKSPACE"))
         .collect();
-    let settings = env.get(OsStr::new("TF_CLI_CONFIG_FILE")).is_some_and(|file| Path::new(file).is_file());
+    let named = env.get(OsStr::new(CLI_CONFIG)).map(PathBuf::from).filter(|file| file.is_file());
     let home = env.get(OsStr::new("HOME")).map(PathBuf::from);
     let own = [".terraformrc", ".tofurc"];
-    let at_home = home.is_some_and(|home| own.iter().any(|name| home.join(name).is_file()));
-    // The image's own CLI configuration is kept, so that its mirrors work.
-    if !settings && at_home {
-        env.remove(OsStr::new("TF_CLI_CONFIG_FILE"));
-    } else if !settings {
-        set(&mut env, "TF_CLI_CONFIG_FILE", folders.settings());
+    let at_home = home.and_then(|home| own.iter().map(|name| home.join(name)).find(|file| file.is_file()));
+    // The image's own CLI configuration is kept, so that its mirrors work, unless a Policy names the only one.
+    match (&named, &at_home) {
+        _ if job.mirror.is_some() => set(&mut env, CLI_CONFIG, folders.registry().settings()),
+        (Some(_), _) => {}
+        (None, Some(_)) => drop(env.remove(OsStr::new(CLI_CONFIG))),
+        (None, None) => set(&mut env, CLI_CONFIG, folders.registry().settings()),
     }
+    folders.registry().configure(&job.registry, named.or(at_home).as_deref(), &mut env)?;
     if let Some(cache) = plugin_cache {
         set(&mut env, "TF_PLUGIN_CACHE_DIR", cache);
     }

@@ -11,8 +11,9 @@ use futures::future::Either;
 use knoll_api::names;
 use knoll_api::plan_mode::PlanMode;
 use knoll_api::run::{Operation, PlanSummary};
+use knoll_api::sensitive::of_description;
 use knoll_api::step::{StepName, StepState};
-use knoll_api::wire::{EndReason, Exit, Job, LARGEST_PLAN_JSON, PlanJudged, path, step_heading, stored};
+use knoll_api::wire::{EndReason, Exit, Job, Stage, path, step_heading, stored};
 use knoll_api::workspace::Tool;
 use reqwest::Method;
 use tokio::sync::watch;
@@ -174,6 +175,7 @@ impl Steps {
             StepName::Setup | StepName::Review => Ok(()),
             StepName::Init => self.init(uploads).await,
             StepName::Plan => self.plan().await.map(|made| *planned = Some(made)),
+            StepName::Judge => self.describe_stored().await.map(|stored| *planned = Some(stored)),
             StepName::Apply => self.apply(planned.as_ref()).await,
             StepName::Command => self.command(uploads).await,
             StepName::Outputs => self.settle().await,
@@ -266,8 +268,9 @@ impl Steps {
 
     /// Uploads the lock file if it has changed.
     fn keep_lock_file(&self, uploads: &mut Vec<JoinHandle<()>>) {
-        // Without providers there is no lock file.
-        if let Ok(lock_file) = std::fs::read(self.folders.lock_file())
+        // Without providers there is no lock file. The pod that describes a stored plan has the plan's own.
+        if self.job.stage != Stage::Judge
+            && let Ok(lock_file) = std::fs::read(self.folders.lock_file())
             && Some(lock_file.as_slice()) != self.job.lock_file.as_ref().map(String::as_bytes)
         {
             let hub = self.hub.clone();
@@ -301,6 +304,8 @@ impl Steps {
             let mut summary = self.describe(StepName::Plan, &planned.digest, changes).await?;
             if changes && self.job.judged {
                 self.have_judged(&planned.digest).await?;
+            } else if changes && self.is_reviewed() {
+                self.have_kept(&planned.digest).await;
             }
             if changes && self.is_reviewed() {
                 // The description has told the console which values to mask in the text.
@@ -327,25 +332,16 @@ impl Steps {
         Ok(planned)
     }
 
-    /// Sends the plan's JSON to the hub, which judges it by the rules of Policies, and prints what they say. What follows
-    /// from it is the hub's decision.
-    async fn have_judged(&self, digest: &str) -> Result<(), Failure> {
-        let failed = |why: String| {
-            Failure::new(EndReason::StepFailed, format!("the plan cannot be judged by the rules of Policies: {why}"))
-        };
-        let json = std::fs::read(self.folders.plan_json()).map_err(|error| failed(error.to_string()))?;
-        if json.len() as u64 > LARGEST_PLAN_JSON {
-            let (has, most) = (json.len() >> 20, LARGEST_PLAN_JSON >> 20);
-            return Err(failed(format!("its JSON has {has} MiB, and they judge {most} MiB at most; split the module")));
-        }
-        let address = format!("{}?digest={digest}", path::PLAN_JSON);
-        let judged = self.hub.send("the plan's JSON", Method::PUT, &address, json.into()).await;
-        let judged = judged.map_err(|error| failed(error.sentence()))?;
-        let PlanJudged { results } = serde_json::from_slice(&judged).map_err(|error| failed(error.to_string()))?;
-        for result in results {
-            self.console.line(&format!("knoll: {result}")).await;
-        }
-        Ok(())
+    /// Describes the plan that another pod has stored, and has it judged.
+    async fn describe_stored(&self) -> Result<Planned, Failure> {
+        let digest = self.job.plan_digest.clone().unwrap_or_default();
+        self.verified_plan(&digest)?;
+        let mut summary = self.describe(StepName::Judge, &digest, true).await?;
+        self.have_judged(&digest).await?;
+        let text = self.render(StepName::Judge).await?;
+        summary.text_digest = Some(plan::digest(&text));
+        self.reporter.planned(summary);
+        Ok(Planned { digest, changes: true, text: Some(text), summary: None })
     }
 
     /// Whether a person or a hook reviews the plan before it is applied.
@@ -398,7 +394,7 @@ impl Steps {
         let shown = shown.map_err(|error| {
             Failure::new(EndReason::StepFailed, format!("cannot read the state, so no hook runs: {error}"))
         })?;
-        self.console.learn(&sensitive::of_description(&shown));
+        self.console.learn(&of_description(&shown));
         Ok(())
     }
 
@@ -409,7 +405,9 @@ impl Steps {
         }
         let bytes = self.verified_plan(&planned.digest)?;
         let failed = |error| Failure::new(EndReason::StepFailed, error);
-        self.hub.send("the plan", Method::PUT, path::PLAN, bytes).await.map_err(failed)?;
+        if self.job.stage != Stage::Judge {
+            self.hub.send("the plan", Method::PUT, path::PLAN, bytes).await.map_err(failed)?;
+        }
         if let Some(text) = planned.text.clone() {
             self.hub.send("the plan's text", Method::PUT, path::PLAN_TEXT, text).await.map_err(failed)?;
         }

@@ -59,7 +59,6 @@ pub struct Connection {
 pub(crate) struct Place(pub Connection);
 
 impl Connections {
-    /// None is open.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self { bounds, table: Arc::default() }

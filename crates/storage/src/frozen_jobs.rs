@@ -12,6 +12,7 @@ use knoll_api::run::{FrozenJobSummary, Run};
 use knoll_api::workspace::Workspace;
 use knoll_core::frozen::{self, FrozenJob, PodTemplate, Reference, ReferenceDigest, ReferenceKind, Usage};
 use knoll_core::identity::ObjectId;
+use knoll_core::policy::Supplied;
 use kube::Api;
 use kube::api::PostParams;
 use sha2::{Digest as _, Sha256};
@@ -69,7 +70,8 @@ impl FrozenJobs {
         FrozenJobs { storage }
     }
 
-    /// Freezes the job of a Run as everything is now, and stores it.
+    /// Freezes the job of a Run as everything is now, and stores it. Policies have `supplied` what the Workspace does not
+    /// say itself.
     ///
     /// # Errors
     /// When something that the Run refers to is not there, or the job cannot be stored.
@@ -78,6 +80,7 @@ impl FrozenJobs {
         run: &Run,
         workspace: &Workspace,
         pods: PodTemplate,
+        supplied: &Supplied,
     ) -> Result<(FrozenJob, FrozenJobSummary), FreezeError> {
         let id = ObjectId::of(run).map_err(Error::from)?;
         let wanted = frozen::references(&pods.settings, &run.spec.hooks)?;
@@ -87,7 +90,7 @@ impl FrozenJobs {
             return Err(FreezeError::Missing(missing.clone()));
         }
         let references = content.digests(wanted);
-        let inputs = Lookup::new(&self.storage, &id.namespace).inputs(run, workspace).await?;
+        let inputs = Lookup::new(&self.storage, &id.namespace).inputs(run, workspace, &pods.settings, supplied).await?;
         let job = FrozenJob { salt: random::digest()?.into(), pods, inputs, references, copied: true };
         let bytes = serde_json::to_vec(&job).map_err(|error| Error::Blob(BlobError::Format(error)))?;
         let digest = Digest::of(&bytes);

@@ -3,7 +3,7 @@
 //! | content | lies in | belongs to |
 //! |---|---|---|
 //! | [`States`] | Secrets: a head with the current version and the history | the Workspace |
-//! | [`Plans`], [`FrozenJobs`], [`Uploads`], [`Inputs`], [`Answers`] | Secrets | the Run |
+//! | [`Plans`], [`Descriptions`], [`FrozenJobs`], [`Uploads`], [`Inputs`], [`Answers`] | Secrets | the Run |
 //! | [`Journals`] | Secrets | the Atom |
 //! | [`StoredVariables`] | a Secret a revision | the Stack |
 //! | [`Logs`], [`PlanTexts`] | ConfigMaps, so that reading them needs no right to read Secrets | the Run |
@@ -24,6 +24,7 @@ mod journals;
 mod logs;
 mod messages;
 mod owned;
+mod packs;
 mod plan_texts;
 mod plans;
 mod random;
@@ -45,8 +46,9 @@ pub use knoll_bundle::Bundle;
 pub use knoll_fetch::{Addresses, IpNet, Settings as FetchSettings, parse_range};
 pub use logs::{LogError, LogRange, LogWriter, Logs};
 pub use messages::{is_namespace_terminating, message_of};
+pub use packs::{PackUnavailable, Packs};
 pub use plan_texts::{PlanTextError, PlanTexts};
-pub use plans::{Answers, Plans, Uploads};
+pub use plans::{Answers, Descriptions, Plans, Uploads};
 pub use seal::{Committed, ContentKind, NoSink, Plain, Seal, SealError, Sink, Subject};
 pub use sources::{Earlier, Origin, SourceError, Sources};
 pub use states::{Claim, Output, Owner, StateFile, States};
@@ -100,6 +102,11 @@ impl Storage {
     }
 
     #[must_use]
+    pub fn descriptions(&self) -> Descriptions {
+        Descriptions::new(self.clone())
+    }
+
+    #[must_use]
     pub fn plan_texts(&self) -> PlanTexts {
         PlanTexts::new(self.clone())
     }
@@ -148,6 +155,12 @@ impl Storage {
     #[must_use]
     pub fn sources(&self, settings: FetchSettings) -> Sources {
         Sources::new(self.clone(), settings)
+    }
+
+    /// The packs of Policies from outside of the cluster; the namespace `home` has their credentials.
+    #[must_use]
+    pub fn packs(&self, settings: FetchSettings, home: &str) -> Packs {
+        Packs::new(self.clone(), settings, home.to_owned())
     }
 
     fn sealer(&self, kind: ContentKind, namespace: &str, owner: &str) -> Sealer {

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 use knoll_api::Digest;
 use knoll_api::names::{self, content};
 use knoll_api::run::Run;
-use knoll_api::wire::Answer;
+use knoll_api::wire::{Answer, LARGEST_PLAN_JSON};
 use knoll_core::identity::ObjectId;
 
 use crate::blob::BlobError;
@@ -39,6 +39,35 @@ impl Plans {
     pub async fn get(&self, namespace: &str, run: &str) -> Result<Option<Bytes>, Error> {
         let sealer = self.storage.sealer(ContentKind::Plan, namespace, run);
         owned::get::<Secret>(&self.storage, namespace, &sealer, &names::plan_secret(run)).await
+    }
+}
+
+/// The JSON of the plans of Runs, as terraform describes them: for rules that are tried on plans that were made.
+pub struct Descriptions {
+    storage: Storage,
+}
+
+impl Descriptions {
+    pub(crate) fn new(storage: Storage) -> Self {
+        Descriptions { storage }
+    }
+
+    /// Stores the JSON of the plan of a Run. It is deleted with the Run.
+    ///
+    /// # Errors
+    /// When the API does not take it.
+    pub async fn put(&self, run: &Run, json: &[u8]) -> Result<(), Error> {
+        put(&self.storage, run, ContentKind::Description, json).await.map(drop)
+    }
+
+    /// The JSON of the plan of a Run, if it is kept.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub async fn get(&self, namespace: &str, run: &str) -> Result<Option<Bytes>, Error> {
+        let sealer = self.storage.sealer(ContentKind::Description, namespace, run);
+        let head = names::description_secret(run);
+        owned::get_within::<Secret>(&self.storage, namespace, &sealer, &head, LARGEST_PLAN_JSON).await
     }
 }
 
@@ -109,6 +138,7 @@ async fn put(storage: &Storage, run: &Run, kind: ContentKind, bytes: &[u8]) -> R
     let id = ObjectId::of(run)?;
     let owned = match kind {
         ContentKind::Upload => Owned::of_run(run, &id, content::UPLOAD, names::upload_secret(&id.name)),
+        ContentKind::Description => Owned::of_run(run, &id, content::DESCRIPTION, names::description_secret(&id.name)),
         ContentKind::Answer => Owned::of_run(run, &id, content::ANSWER, names::answer_secret(&id.name)),
         _ => Owned::of_run(run, &id, content::PLAN, names::plan_secret(&id.name)),
     };

@@ -17,6 +17,8 @@ pub enum ContentKind {
     Plan,
     /// The text of a Run's plan.
     PlanText,
+    /// The JSON of a Run's plan.
+    Description,
     /// The frozen job of a Run.
     Job,
     /// A state that a client has handed in for a Run.

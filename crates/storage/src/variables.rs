@@ -11,12 +11,14 @@ use knoll_api::hooks::Hook;
 use knoll_api::names;
 use knoll_api::pod::PodSettings;
 use knoll_api::run::{Run, RunApproval, RunSpec, RunStatus};
+use knoll_api::source::LocalRef;
 use knoll_api::variables::{
     KeyRef, KeysRef, StackOutputsRef, ValueFrom, Variable, VariableCategory, Variables, VariablesFrom,
 };
-use knoll_api::wire::{JobHook, JobVariable, Stage};
+use knoll_api::wire::{CliFragment, JobHook, JobRegistry, JobSsh, JobVariable, Stage};
 use knoll_api::workspace::{StateKind, Workspace};
 use knoll_core::frozen::JobInputs;
+use knoll_core::policy::Supplied;
 use knoll_core::steps;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
@@ -194,20 +196,36 @@ impl<'a> Lookup<'a> {
         Lookup { storage, namespace, secrets: HashMap::new(), config_maps: HashMap::new() }
     }
 
-    /// Resolves all variables of a run. A run with a snapshot has those of the snapshot and its own.
+    /// Resolves all variables of a run. A run with a snapshot has those of the snapshot and its own. What Policies supply
+    /// comes before all of them.
     ///
     /// # Errors
     /// When something that is referred to is not there.
-    pub async fn resolve(&mut self, run: &Run, workspace: &Workspace) -> Result<Resolved, VariablesError> {
-        if let Some(mut all) = self.of_snapshot(run).await? {
-            all.variables.extend(plain(&run.spec.variables, false));
-            all.variables = last_wins(all.variables);
-            return Ok(all);
+    async fn resolve(
+        &mut self,
+        run: &Run,
+        workspace: &Workspace,
+        supplied: &Supplied,
+    ) -> Result<Resolved, VariablesError> {
+        let mut defaults = Vec::new();
+        for (policy, variable) in &supplied.variables {
+            let what = format!("the variable `{}` of the Policy `{policy}`", variable.key);
+            defaults.push(self.variable(variable, what).await?);
         }
-        let name = workspace.name_any();
-        let given =
-            Given { workspace: &workspace.spec.variables, from: &run.spec.variables_from, values: &run.spec.variables };
-        self.resolve_given(&name, given).await
+        let mut all = match self.of_snapshot(run).await? {
+            Some(mut all) => {
+                all.variables.extend(plain(&run.spec.variables, false));
+                all
+            }
+            None => {
+                let (from, values) = (&run.spec.variables_from, &run.spec.variables);
+                let given = Given { workspace: &workspace.spec.variables, from, values };
+                self.resolve_given(&workspace.name_any(), given).await?
+            }
+        };
+        defaults.append(&mut all.variables);
+        all.variables = last_wins(defaults);
+        Ok(all)
     }
 
     /// Resolves variables of the Workspace `name`, from wherever they are given.
@@ -219,18 +237,7 @@ impl<'a> Lookup<'a> {
         let mut all = Resolved::default();
         for variable in workspace {
             let what = format!("the variable `{}` of the Workspace `{name}`", variable.key);
-            let (value, secret) = match (&variable.value, &variable.value_from) {
-                (Some(value), _) => (value.clone(), false),
-                (None, Some(from)) => self.value_from(from, &what).await?,
-                (None, None) => return Err(VariablesError::Nothing(what)),
-            };
-            all.variables.push(JobVariable {
-                key: variable.key.clone(),
-                value: Value::String(value),
-                env: variable.category == VariableCategory::Env,
-                sensitive: variable.sensitive || secret,
-                expression: true,
-            });
+            all.variables.push(self.variable(variable, what).await?);
         }
         for from in from {
             self.many(from, &mut all).await?;
@@ -238,6 +245,21 @@ impl<'a> Lookup<'a> {
         all.variables.extend(plain(values, false));
         all.variables = last_wins(all.variables);
         Ok(all)
+    }
+
+    async fn variable(&mut self, variable: &Variable, what: String) -> Result<JobVariable, VariablesError> {
+        let (value, secret) = match (&variable.value, &variable.value_from) {
+            (Some(value), _) => (value.clone(), false),
+            (None, Some(from)) => self.value_from(from, &what).await?,
+            (None, None) => return Err(VariablesError::Nothing(what)),
+        };
+        Ok(JobVariable {
+            key: variable.key.clone(),
+            value: Value::String(value),
+            env: variable.category == VariableCategory::Env,
+            sensitive: variable.sensitive || secret,
+            expression: true,
+        })
     }
 
     /// The variables of the snapshot that a Stack has given the run.
@@ -248,16 +270,22 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// What the runner of a run is given from its Workspace, from ConfigMaps and from Secrets, as those are now.
+    /// What the runner of a run is given from its Workspace, from ConfigMaps and from Secrets, as those are now. Its pods
+    /// have these `settings`, and Policies have `supplied` the rest.
     ///
     /// # Errors
     /// When something that is referred to is not there.
-    pub async fn inputs(&mut self, run: &Run, workspace: &Workspace) -> Result<JobInputs, VariablesError> {
-        let Resolved { variables, files, sensitive_files } = self.resolve(run, workspace).await?;
+    pub async fn inputs(
+        &mut self,
+        run: &Run,
+        workspace: &Workspace,
+        settings: &PodSettings,
+        supplied: &Supplied,
+    ) -> Result<JobInputs, VariablesError> {
+        let Resolved { variables, files, sensitive_files } = self.resolve(run, workspace, supplied).await?;
         let (hooks, mut masked) = self.hooks(&run.spec).await?;
-        if let Some(settings) = &workspace.spec.pod {
-            masked.extend(self.secrets_of(settings).await?);
-        }
+        masked.extend(self.secrets_of(settings).await?);
+        let registry = self.registry(supplied).await?;
         let timeouts = steps::in_seconds(&steps::timeouts_in_force(run, workspace));
         Ok(JobInputs {
             tool: workspace.spec.tool,
@@ -270,7 +298,41 @@ impl<'a> Lookup<'a> {
             masked,
             hooks,
             timeouts,
+            registry,
         })
+    }
+
+    /// How terraform gets providers and modules, from the Secrets and ConfigMaps that Policies name.
+    async fn registry(&mut self, supplied: &Supplied) -> Result<JobRegistry, VariablesError> {
+        let mut registry = JobRegistry::default();
+        for (policy, source) in &supplied.terraformrc {
+            let what = format!("`defaults.registry.terraformrc` of the Policy `{policy}`");
+            let (text, sensitive) = match (&source.value, &source.value_from) {
+                (Some(text), _) => (text.clone(), false),
+                (None, Some(from)) => self.value_from(from, &what).await?,
+                (None, None) => return Err(VariablesError::Nothing(what)),
+            };
+            registry.terraformrc.push(CliFragment { from: policy.clone(), text, sensitive });
+        }
+        if let Some((policy, key)) = &supplied.netrc {
+            let what = format!("`defaults.registry.netrc` of the Policy `{policy}`");
+            registry.netrc = Some(self.key(Kind::Secret, key, &what).await?);
+        }
+        if let Some((policy, LocalRef { name })) = &supplied.ssh {
+            let what = format!("`defaults.registry.ssh` of the Policy `{policy}`");
+            let texts = self.object(Kind::Secret, name, &what).await?;
+            let text = |key: &str| texts.get(key).cloned().flatten();
+            let missing = |key: &str| VariablesError::Key {
+                kind: Kind::Secret.name(),
+                name: name.clone(),
+                key: key.to_owned(),
+                what: what.clone(),
+            };
+            let identity = text("identity").or_else(|| text("ssh-privatekey")).ok_or_else(|| missing("identity"))?;
+            let known_hosts = text("known_hosts").ok_or_else(|| missing("known_hosts"))?;
+            registry.ssh = Some(JobSsh { identity, known_hosts });
+        }
+        Ok(registry)
     }
 
     /// The hooks of the run's steps with their scripts, and what their environment has from Secrets.

@@ -1,8 +1,6 @@
 //! Measures Stacks that are created at once on an embedded cluster with real terraform, and a restart that must change
 //! nothing.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -10,46 +8,23 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use knoll_api::{Run, Stack};
 use kube::api::{ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::StacksArgs;
 use super::traffic::{Reading, writes};
 use crate::table::Table;
+use crate::up::Up;
 
 pub async fn run(arguments: &StacksArgs) -> anyhow::Result<()> {
-    let folder = std::env::temp_dir().join(format!("knoll-bench-stacks-{}", std::process::id()));
-    let up = Up { knoll: &arguments.knoll, folder: &folder };
-    up.call(&["up", "--detach", "--port", "0"])?;
+    let up = Up::new(&arguments.knoll, "stacks");
+    up.start()?;
     let measured = measure(arguments, &up).await;
-    up.call(&["down"])?;
-    let _ = std::fs::remove_dir_all(&folder);
+    up.remove()?;
     measured
 }
 
-struct Up<'a> {
-    knoll: &'a Path,
-    folder: &'a Path,
-}
-
-impl Up<'_> {
-    fn call(&self, words: &[&str]) -> anyhow::Result<()> {
-        let mut command = Command::new(self.knoll);
-        let status = command.args(words).env("KNOLL_DATA_DIR", self.folder).status().context("cannot start knoll")?;
-        if !status.success() {
-            bail!("`knoll {}` ended with {status}", words.join(" "));
-        }
-        Ok(())
-    }
-
-    async fn client(&self) -> anyhow::Result<Client> {
-        let file = Kubeconfig::read_from(self.folder.join("kubeconfig"))?;
-        Ok(Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)?)
-    }
-}
-
-async fn measure(arguments: &StacksArgs, up: &Up<'_>) -> anyhow::Result<()> {
+async fn measure(arguments: &StacksArgs, up: &Up) -> anyhow::Result<()> {
     let client = up.client().await?;
     let stacks: Api<Stack> = Api::default_namespaced(client.clone());
     let all: Vec<Stack> = (0..arguments.created).map(|number| stack(number, arguments.resources)).collect();
@@ -63,8 +38,8 @@ async fn measure(arguments: &StacksArgs, up: &Up<'_>) -> anyhow::Result<()> {
     let runs: Api<Run> = Api::default_namespaced(client.clone());
     let before = names(&runs).await?;
 
-    up.call(&["down"])?;
-    up.call(&["up", "--detach", "--port", "0"])?;
+    up.stop()?;
+    up.start()?;
     let client = up.client().await?;
     let runs: Api<Run> = Api::default_namespaced(client.clone());
     let port = port(&client).await?;

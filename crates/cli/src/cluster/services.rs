@@ -111,7 +111,7 @@ async fn start_hub(
     let start = async |port| {
         let tls = Tls::shared(client, NAMESPACE, &names).await?;
         let observer = services::observer(metrics);
-        let settings = HubSettings { fetch: fetch.clone(), ..HubSettings::default() };
+        let settings = HubSettings { fetch: fetch.clone(), home: NAMESPACE.to_owned(), ..HubSettings::default() };
         let storage = Storage::new(client.clone());
         anyhow::Ok(Hub::start(storage, None, loopback(port), tls, settings, observer, stop.clone()).await?)
     };

@@ -1,5 +1,6 @@
 //! `knoll policy`: lists Policies, explains what they demand of a Workspace, and tests their rules on plans.
 
+mod earlier;
 mod explain;
 mod list;
 mod test;
@@ -26,7 +27,7 @@ enum Command {
     List(list::PolicyListArgs),
     /// Show the rules that apply to a workspace, and the objects that they come from
     Explain(explain::PolicyExplainArgs),
-    /// Evaluate the rules of a policy on plans, without a cluster
+    /// Evaluate the rules of a policy on plans: files, or those of earlier runs
     Test(test::PolicyTestArgs),
 }
 
@@ -36,6 +37,6 @@ pub async fn run(args: PolicyArgs, outer: &Connection) -> Result<ExitCode> {
     match args.command {
         Command::List(args) => list::run(args, outer).await,
         Command::Explain(args) => explain::run(args, outer).await,
-        Command::Test(args) => test::run(args).await,
+        Command::Test(args) => test::run(args, outer).await,
     }
 }

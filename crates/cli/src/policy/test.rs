@@ -1,18 +1,22 @@
-//! `knoll policy test`: evaluates the rules of a Policy on plans, without a cluster.
+//! `knoll policy test`: evaluates the rules of a Policy on plans, without a cluster or on the plans that a cluster has kept.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
 use knoll_api::Policy;
 use knoll_api::policy::{RegoPack, RuleAction};
 use knoll_api::verdict::PlanVerdict;
-use knoll_rules::{Evaluator, Finding, Judged, Pack, RuleSet, text_of, verdict};
+use knoll_rules::{Evaluator, Finding, Judged, Pack, PackError, RuleSet, text_of, verdict};
 use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::earlier;
+use crate::connect::Connection;
 use crate::output;
 use crate::runs::verdict::results_table;
 
@@ -22,13 +26,21 @@ const CASES: &str = "cases.yaml";
 /// The arguments of `knoll policy test`.
 #[derive(clap::Args)]
 pub struct PolicyTestArgs {
+    #[command(flatten)]
+    connection: Connection,
     /// A file with a Policy
-    #[arg(long, short, env = "KNOLL_POLICY_FILE", value_name = "FILE", requires = "plan", conflicts_with = "folder")]
+    #[arg(long, short, env = "KNOLL_POLICY_FILE", value_name = "FILE", conflicts_with = "folder")]
     file: Option<PathBuf>,
     /// A plan as JSON, as `terraform show -json PLAN` prints it
     #[arg(long, env = "KNOLL_PLAN", value_name = "FILE", requires = "file")]
     plan: Option<PathBuf>,
-    /// The text of a pack that the Policy takes from a ConfigMap
+    /// Evaluate the rules on the plans of the runs of this time that are kept, such as `30d`, with your own rights
+    #[arg(long, env = "KNOLL_SINCE", value_name = "DURATION", requires = "file", conflicts_with = "plan", value_parser = earlier::time)]
+    since: Option<Duration>,
+    /// With --since: the runs of all namespaces
+    #[arg(long, short = 'A', env = "KNOLL_ALL_NAMESPACES")]
+    all_namespaces: bool,
+    /// The text of a pack that the Policy takes from a ConfigMap, a git repository or a registry
     #[arg(long = "pack", env = "KNOLL_PACK", value_name = "NAME=FILE", value_parser = pack)]
     packs: Vec<(String, PathBuf)>,
     /// A folder with `cases.yaml`: a list of `name`, `policy`, `plan` (files of the folder) and `expect` (`Pass`, `Warn`, `RequireApproval` or `Deny`)
@@ -52,7 +64,7 @@ struct Case {
     /// The rules that object, as the results name them; not compared when absent.
     #[serde(default)]
     rules: Option<Vec<String>>,
-    /// Files of packs that the Policy takes from ConfigMaps, by the name of the pack.
+    /// Files of packs that are not in the Policy, by the name of the pack.
     #[serde(default)]
     packs: BTreeMap<String, PathBuf>,
     /// `name`, `namespace` and `labels` of the Workspace.
@@ -83,11 +95,15 @@ impl Expected {
 }
 
 /// Evaluates the rules, and fails when a plan is denied or a case has another verdict than expected.
-pub async fn run(args: PolicyTestArgs) -> Result<ExitCode> {
+pub async fn run(args: PolicyTestArgs, outer: &Connection) -> Result<ExitCode> {
     let evaluator = Evaluator::default();
+    let packs: Packs = args.packs.into_iter().collect();
+    if let (Some(file), Some(since)) = (&args.file, args.since) {
+        let rules = Rules { evaluator, policies: policies(file)?, packs };
+        return earlier::run(&rules, since, args.all_namespaces, &args.connection.or(outer)).await;
+    }
     if let (Some(file), Some(plan)) = (&args.file, &args.plan) {
-        let packs = args.packs.into_iter().collect();
-        let verdict = judged(&evaluator, file, plan, &packs, None, None).await?;
+        let verdict = judged(&evaluator, file, plan, packs, None, None).await?;
         let text = match verdict.results.as_slice() {
             [] => "The rules have no objection.\n".to_owned(),
             results => results_table(results).to_string(),
@@ -95,7 +111,8 @@ pub async fn run(args: PolicyTestArgs) -> Result<ExitCode> {
         output::print(&text)?;
         return Ok(if verdict.is_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
-    let folder = args.folder.ok_or_else(|| anyhow!("name a folder with `{CASES}`, or `--file` and `--plan`"))?;
+    let folder =
+        args.folder.ok_or_else(|| anyhow!("name a folder with `{CASES}`, or `--file` with `--plan` or `--since`"))?;
     cases(&evaluator, &folder).await
 }
 
@@ -108,7 +125,7 @@ async fn cases(evaluator: &Evaluator, folder: &Path) -> Result<ExitCode> {
     let mut failed = 0;
     for Case { name, policy, plan, expect, rules, packs, workspace, run } in cases {
         let packs = packs.into_iter().map(|(name, file)| (name, folder.join(file))).collect();
-        let verdict = judged(evaluator, &folder.join(policy), &folder.join(plan), &packs, workspace, run).await?;
+        let verdict = judged(evaluator, &folder.join(policy), &folder.join(plan), packs, workspace, run).await?;
         let found = Expected::of(&verdict);
         let objecting: Vec<&str> = verdict.results.iter().map(|result| result.rule.as_str()).collect();
         let is_expected = found == expect
@@ -148,48 +165,90 @@ async fn judged(
     evaluator: &Evaluator,
     file: &Path,
     plan: &Path,
-    packs: &BTreeMap<String, PathBuf>,
+    packs: Packs,
     workspace: Option<Value>,
     run: Option<Value>,
 ) -> Result<PlanVerdict> {
     let json = std::fs::read(plan).with_context(|| format!("cannot read `{}`", plan.display()))?;
+    let rules = Rules { evaluator: evaluator.clone(), policies: policies(file)?, packs };
+    let workspace = workspace.unwrap_or_else(|| json!({"name": "test", "namespace": "test", "labels": {}}));
+    let run = run.unwrap_or_else(|| json!({"name": "test", "operation": "apply", "requestedBy": "", "labels": {}}));
+    rules.verdict(|_| true, &workspace, &run, json.into()).await
+}
+
+/// The Policies of a file, of which one has rules on plans.
+fn policies(file: &Path) -> Result<Vec<Policy>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{}`", file.display()))?;
     let policies: Vec<Policy> =
         serde_saphyr::from_multiple(&text).with_context(|| format!("`{}` has no Policy", file.display()))?;
-    let workspace = workspace.unwrap_or_else(|| json!({"name": "test", "namespace": "test", "labels": {}}));
-    let run = run.unwrap_or_else(|| json!({"name": "test", "operation": "apply", "requestedBy": "", "labels": {}}));
-    let mut all = Vec::new();
-    let mut judges = false;
-    for policy in policies {
-        let Some(rules) = &policy.spec.plan else { continue };
-        judges = true;
-        let (workspace, run) = (workspace.clone(), run.clone());
-        let mut set = RuleSet { rules: rules.rules.clone(), workspace, run, ..RuleSet::default() };
-        let mut failed = Vec::new();
-        for pack in &rules.rego {
-            match text_of(pack, of_file(pack, packs)?.as_deref()) {
-                Ok(text) => set.packs.push(Pack { name: pack.name.clone(), text, packages: pack.packages.clone() }),
-                Err(error) => failed.push(Finding::failure(&pack.name, error.to_string())),
-            }
-        }
-        let mut findings = evaluator.findings(&set, json.clone().into()).await;
-        findings.append(&mut failed);
-        all.push(Judged { policy: policy.name_any(), overridable: rules.overrides.is_some(), findings });
-    }
-    if !judges {
+    if policies.iter().all(|policy| policy.spec.plan.is_none()) {
         bail!("`{}` has no rules on plans\n  write them into `spec.plan` of a Policy", file.display());
     }
-    Ok(verdict("", None, all))
+    Ok(policies)
 }
 
-/// The text of a pack that is in a ConfigMap on a cluster, and here in a file.
-fn of_file(pack: &RegoPack, packs: &BTreeMap<String, PathBuf>) -> Result<Option<String>> {
-    if pack.config_map.is_none() {
-        return Ok(None);
+/// Files of packs by the names of the packs.
+type Packs = BTreeMap<String, PathBuf>;
+
+/// Policies that are tried.
+pub(super) struct Rules {
+    pub evaluator: Evaluator,
+    pub policies: Vec<Policy>,
+    /// The files of packs that are not in their Policy.
+    pub packs: Packs,
+}
+
+impl Rules {
+    /// The verdict of the Policies that hold on a plan.
+    pub async fn verdict(
+        &self,
+        holds: impl Fn(&Policy) -> bool,
+        workspace: &Value,
+        run: &Value,
+        plan: Bytes,
+    ) -> Result<PlanVerdict> {
+        let mut all = Vec::new();
+        for policy in self.policies.iter().filter(|policy| holds(policy)) {
+            let Some(rules) = &policy.spec.plan else { continue };
+            let (workspace, run) = (workspace.clone(), run.clone());
+            let mut set = RuleSet { rules: rules.rules.clone(), workspace, run, ..RuleSet::default() };
+            let mut failed = Vec::new();
+            for pack in &rules.rego {
+                match self.pack(pack)? {
+                    Ok(pack) => set.packs.push(pack),
+                    Err(error) => failed.push(Finding::failure(&pack.name, error.to_string())),
+                }
+            }
+            let mut findings = self.evaluator.findings(&policy.name_any(), &set, plan.clone()).await;
+            findings.append(&mut failed);
+            all.push(Judged { policy: policy.name_any(), overridable: rules.overrides.is_some(), findings });
+        }
+        Ok(verdict("", None, all))
     }
+
+    /// A pack that is in its Policy, or in the file that is named for it. The digest of a pack from outside of the cluster
+    /// is that of its archive or commit, so the file is taken as it is.
+    fn pack(&self, pack: &RegoPack) -> Result<Result<Pack, PackError>> {
+        let outside = pack.git.is_some() || pack.oci.is_some();
+        if !outside {
+            return Ok(text_of(pack, of_file(pack, &self.packs)?.as_deref()).map(|text| Pack::of(pack, text)));
+        }
+        let text = of_file(pack, &self.packs)?.unwrap_or_default();
+        Ok(Ok(Pack::of(pack, text)))
+    }
+}
+
+/// The text of a pack that is not in its Policy, and here in a file.
+fn of_file(pack: &RegoPack, packs: &BTreeMap<String, PathBuf>) -> Result<Option<String>> {
+    let place = match pack {
+        RegoPack { config_map: Some(_), .. } => "a ConfigMap",
+        RegoPack { git: Some(_), .. } => "a git repository",
+        RegoPack { oci: Some(_), .. } => "a registry",
+        _ => return Ok(None),
+    };
     let file = packs.get(&pack.name).with_context(|| {
         format!(
-            "pack `{name}` is in a ConfigMap\n  name its file: --pack {name}=FILE, or `packs` of the case",
+            "pack `{name}` is in {place}\n  name its file: --pack {name}=FILE, or `packs` of the case",
             name = pack.name
         )
     })?;

@@ -10,15 +10,18 @@ use crate::output::table::Table;
 /// The results of the rules; empty for a run that no rule judges.
 pub fn text(status: &RunStatus) -> String {
     let Some(verdict) = &status.plan_verdict else { return String::new() };
-    let PlanVerdict { plan, results, omitted, overridable, .. } = verdict;
+    let PlanVerdict { plan, results, omitted, overridable, isolated, .. } = verdict;
     let mut out = match (plan, results.is_empty()) {
         (None, _) if status.plan.as_ref().is_some_and(|plan| !plan.changes) => {
             return "The plan changes nothing, so the rules of Policies have nothing to judge.\n".to_owned();
         }
         (None, _) => return "The rules of Policies have not judged the plan yet.\n".to_owned(),
-        (Some(_), true) => return "The rules of Policies have no objection.\n".to_owned(),
+        (Some(_), true) => "The rules of Policies have no objection.\n".to_owned(),
         (Some(_), false) => results_table(results).to_string(),
     };
+    if isolated.is_some() {
+        out.push_str("A pod of its own, with the stored plan alone, has described the plan to them and to you.\n");
+    }
     if *omitted > 0 {
         let _ = writeln!(out, "and {omitted} more");
     }
@@ -47,6 +50,7 @@ pub fn results_table(results: &[RuleResult]) -> Table {
 mod tests {
     use knoll_api::policy::RuleAction;
     use knoll_api::run::PlanSummary;
+    use knoll_api::verdict::IsolatedPlan;
 
     use super::*;
 
@@ -61,6 +65,8 @@ mod tests {
         assert!(shown(Some(PlanVerdict::default()), true).contains("have not judged"));
         assert!(shown(Some(PlanVerdict::default()), false).contains("nothing to judge"));
         assert!(shown(Some(judged.clone()), true).contains("no objection"));
+        let isolated = PlanVerdict { isolated: Some(IsolatedPlan::default()), ..judged.clone() };
+        assert!(shown(Some(isolated), true).contains("A pod of its own"));
         let result = RuleResult {
             policy: "p".into(),
             rule: "r".into(),

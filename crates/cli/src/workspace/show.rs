@@ -6,11 +6,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use jiff::Timestamp;
 use knoll_api::Workspace;
+use knoll_api::policy::PolicySetting;
 use knoll_api::workspace::StateKind;
 use kube::ResourceExt;
 
 use super::{Session, WorkspaceArg};
 use crate::connect::Connection;
+use crate::output::table::Table;
 use crate::output::{self, OutputArgs, time, visible};
 
 /// The arguments of `knoll workspace show`.
@@ -74,6 +76,13 @@ fn text(workspace: &Workspace, now: Timestamp) -> String {
         for (name, value) in &status.outputs {
             let _ = writeln!(out, "  {name} = {value}");
         }
+    }
+    if !status.settings.is_empty() {
+        let mut table = Table::new(&["SETTING", "VALUE", "FROM"]);
+        for PolicySetting { setting, value, from } in &status.settings {
+            table.row([setting.as_str().into(), value.as_str().into(), from.as_str().into()]);
+        }
+        let _ = write!(out, "\n{table}");
     }
     out
 }

@@ -21,15 +21,10 @@ const EDIT: &[(&str, &[&str])] = &[
     ("policy", &["poddisruptionbudgets"]),
 ];
 
-/// The account of an Atom.
+/// The account of an Atom. The operator sets the one that a Policy supplies before it asks (`policy::atom_account`).
 #[must_use]
 pub fn of(atom: &Atom) -> &str {
-    atom.spec.service_account_name.as_deref().unwrap_or_else(|| default_of(atom))
-}
-
-/// The account of an Atom that names none. The defaults of a Policy belong here.
-fn default_of(_: &Atom) -> &'static str {
-    DEFAULT
+    atom.spec.service_account_name.as_deref().unwrap_or(DEFAULT)
 }
 
 /// A kind in a namespace, or in the whole cluster, that an account has no rights on.

@@ -38,7 +38,9 @@ pub(super) fn shown_tool(tool: &AllowedTool) -> String {
 struct Judged<'a> {
     /// The image that the Workspace names.
     image: Option<&'a str>,
-    pod: Option<&'a PodSettings>,
+    pod: &'a PodSettings,
+    /// Whether Policies supply an account to the pods that name none.
+    has_account: bool,
     tool: Tool,
     version: Option<&'a str>,
 }
@@ -48,17 +50,27 @@ impl Effective {
     #[must_use]
     pub fn check_workspace(&self, spec: &WorkspaceSpec) -> Vec<Violation> {
         let (image, version) = (spec.image.as_deref(), spec.version.as_deref());
-        self.check_pods(&Judged { image, pod: spec.pod.as_ref(), tool: spec.tool, version })
+        let own = spec.pod.clone().unwrap_or_default();
+        let all = self.pod(&own);
+        let pod = Self::own_part(&own, &all);
+        let has_account = all.plan_account().is_some() && all.apply_account().is_some();
+        self.check_pods(&Judged { image, pod: &pod, has_account, tool: spec.tool, version })
     }
 
-    /// Everything that a frozen job has and that is not allowed.
+    /// Everything that a frozen job has and that is not allowed. What Policies supplied is not judged if they supply the
+    /// same now.
     #[must_use]
     pub fn check_frozen(&self, job: &FrozenJob) -> Vec<Violation> {
         let FrozenJob { pods, inputs, .. } = job;
         let image = pods.image_is_named.then_some(pods.image.as_str());
+        let all = &pods.settings;
+        let own = pods.own.as_ref().filter(|own| self.pod(own) == *all);
+        let pod = own.map_or_else(|| all.clone(), |own| Self::own_part(own, all));
+        let has_account = own.is_some() && all.plan_account().is_some() && all.apply_account().is_some();
         self.check_pods(&Judged {
             image,
-            pod: Some(&pods.settings),
+            pod: &pod,
+            has_account,
             tool: inputs.tool,
             version: inputs.version.as_deref(),
         })
@@ -66,7 +78,7 @@ impl Effective {
 
     fn check_pods(&self, judged: &Judged<'_>) -> Vec<Violation> {
         let mut found = self.blocking();
-        let access = judged.pod.map(HostAccess::of).unwrap_or_default();
+        let access = HostAccess::of(judged.pod);
         for rule in &self.rules {
             let mut note = |field: &str, message: String| found.push(violation(rule, field, message));
             for image in judged.image.into_iter().chain(access.images.iter().map(String::as_str)) {
@@ -76,8 +88,9 @@ impl Effective {
             }
             if let Some(allowed) = &rule.allow.service_accounts {
                 // Pods that name no account have no token, unless a volume brings that of `default`.
-                let unnamed = (!access.tokens.is_empty()).then_some(DEFAULT_ACCOUNT);
-                let accounts = judged.pod.iter().flat_map(|pod| [pod.plan_account(), pod.apply_account()]);
+                let is_default = !access.tokens.is_empty() && !judged.has_account;
+                let unnamed = is_default.then_some(DEFAULT_ACCOUNT);
+                let accounts = [judged.pod.plan_account(), judged.pod.apply_account()].into_iter();
                 let mut accounts = accounts.filter_map(|account| account.or(unnamed));
                 if let Some(account) = accounts.find(|account| !allowed.iter().any(|it| it == account)) {
                     let allowed = quoted(allowed.iter().map(String::as_str));

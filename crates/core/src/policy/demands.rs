@@ -5,6 +5,7 @@ use knoll_api::{
     policy::ReviewFloor,
     run::{Operation, Run, RunApproval, RunSpec},
     stack::Stack,
+    verdict::IsolatedPlan,
     workspace::Workspace,
 };
 use kube::ResourceExt;
@@ -33,6 +34,8 @@ pub struct Demands {
     pub review_reason: Option<String>,
     /// The rules of Policies judge its plan.
     pub is_judged: bool,
+    /// A pod of its own describes the plan for them.
+    pub isolated: Option<IsolatedPlan>,
     /// Who has to approve it.
     pub reviewers: Reviewers,
     /// What is not allowed. The Run must not start, and not go on.
@@ -88,12 +91,17 @@ pub fn demands(
         violations.extend(policy.check_stack_override());
     }
     violations.extend(plan::not_judged(run, policy));
+    let isolated = plan::isolated(spec, policy).unwrap_or_else(|conflict| {
+        violations.push(conflict);
+        None
+    });
     Demands {
         approval,
         // A command is reviewed by its own rule, or because of the floor.
         review_reason: before_start.clone().into_iter().chain(reason).reduce(|all, more| format!("{all} {more}")),
         before_start,
         is_judged,
+        isolated,
         reviewers: policy.reviewers_of(run),
         violations,
     }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use knoll_api::{
-    policy::{LimitRules, RetentionLimits, RunLimits},
-    run::Timeouts,
+    policy::{LimitRules, PriorityRule, RetentionLimits, RunLimits, SizeLimits},
+    run::{Operation, SizeInForce, SizesInForce, Timeouts},
+    size::Size,
 };
 
 use super::Effective;
@@ -28,22 +29,47 @@ impl Effective {
         self.retention().next().is_some()
     }
 
-    /// The timeouts of a Run that has these by itself.
+    /// These timeouts, each at most as long as the Policies allow.
     #[must_use]
-    pub fn timeouts(&self, own: Timeouts) -> Timeouts {
+    pub fn shortened(&self, own: Timeouts) -> Timeouts {
         let limits = self.rules.iter().filter_map(|rule| rule.limits.timeouts.as_ref());
         limits.fold(own, |timeouts, limit| timeouts.at_most(limit))
     }
 
-    /// Whether a Policy limits timeouts.
+    /// Whether a Policy limits timeouts or supplies some.
     #[must_use]
-    pub fn limits_timeouts(&self) -> bool {
-        self.rules.iter().any(|rule| rule.limits.timeouts.is_some())
+    pub fn has_timeouts(&self) -> bool {
+        self.rules.iter().any(|rule| rule.limits.timeouts.is_some()) || self.default_timeouts() != Timeouts::default()
     }
 
     /// The Policies that limit how many Runs have a pod at the same time, by name.
     pub fn run_limits(&self) -> impl Iterator<Item = (&str, &RunLimits)> {
         self.rules.iter().filter_map(|rule| Some((rule.policy.as_str(), rule.limits.runs.as_ref()?)))
+    }
+
+    /// The largest content of a Run, if a Policy limits it.
+    #[must_use]
+    pub fn sizes(&self) -> Option<SizesInForce> {
+        let smallest = |of: fn(&SizeLimits) -> Option<&Size>| {
+            let limits = self.rules.iter().filter_map(|rule| Some((rule, of(rule.limits.sizes.as_ref()?)?)));
+            let (rule, most) = limits.min_by_key(|(_, most)| most.bytes())?;
+            Some(SizeInForce { most: most.clone(), policy: rule.policy.clone() })
+        };
+        let sizes = SizesInForce {
+            state: smallest(|sizes| sizes.state.as_ref()),
+            plan: smallest(|sizes| sizes.plan.as_ref()),
+            log: smallest(|sizes| sizes.log.as_ref()),
+            bundle: smallest(|sizes| sizes.bundle.as_ref()),
+        };
+        (sizes != SizesInForce::default()).then_some(sizes)
+    }
+
+    /// The priority of a Run among those of its namespace that wait for a slot. A Run cannot choose it.
+    #[must_use]
+    pub fn priority(&self, operation: Operation) -> i32 {
+        let fits = |rule: &&PriorityRule| rule.operations.is_empty() || rule.operations.contains(&operation);
+        let of_policies = self.rules.iter().filter_map(|rule| rule.limits.priorities.iter().find(fits));
+        of_policies.map(|rule| rule.priority).min().unwrap_or_default()
     }
 
     fn retention(&self) -> impl Iterator<Item = &RetentionLimits> {
@@ -53,7 +79,7 @@ impl Effective {
 
 /// Notes the limits of one Policy, for the status of a Workspace.
 pub(super) fn shown(limits: &LimitRules, mut note: impl FnMut(&str, String)) {
-    let LimitRules { runs, timeouts, retention } = limits;
+    let LimitRules { runs, timeouts, retention, sizes, priorities } = limits;
     let RunLimits { namespace, cluster } = runs.clone().unwrap_or_default();
     let RetentionLimits { runs, reading } = retention.clone().unwrap_or_default();
     let Timeouts { queue, pending, review, answer, init, plan, apply, command } = timeouts.clone().unwrap_or_default();
@@ -79,13 +105,27 @@ pub(super) fn shown(limits: &LimitRules, mut note: impl FnMut(&str, String)) {
             note(&format!("limits.{field}"), time.to_string());
         }
     }
+    let SizeLimits { state, plan, log, bundle } = sizes.clone().unwrap_or_default();
+    for (field, most) in [("state", state), ("plan", plan), ("log", log), ("bundle", bundle)] {
+        if let Some(most) = most {
+            note(&format!("limits.sizes.{field}"), most.to_string());
+        }
+    }
+    let of_rule = |rule: &PriorityRule| {
+        let operations: Vec<&str> = rule.operations.iter().map(|operation| operation.as_str()).collect();
+        let operations = if operations.is_empty() { "all".to_owned() } else { operations.join(", ") };
+        format!("{} for {operations}", rule.priority)
+    };
+    if !priorities.is_empty() {
+        note("limits.priorities", priorities.iter().map(of_rule).collect::<Vec<_>>().join("; "));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use knoll_api::policy::Policy;
+    use knoll_api::{policy::Policy, run::Operation};
     use serde_json::json;
 
     use crate::policy::{Effective, Labels, effective};
@@ -126,11 +166,24 @@ mod tests {
         for (limits, own, expect) in rows {
             let limits: Vec<_> = limits.as_array().unwrap().clone();
             let own = serde_json::from_value(own).unwrap();
-            assert_eq!(serde_json::to_value(of(&limits).timeouts(own)).unwrap(), expect, "{limits:?}");
+            assert_eq!(serde_json::to_value(of(&limits).shortened(own)).unwrap(), expect, "{limits:?}");
         }
         let both = of(&[json!({"retention": {"runs": 5}}), json!({"retention": {"runs": 3, "reading": "1m"}})]);
         assert_eq!((both.run_history(20), both.run_history(2)), (3, 2));
         assert_eq!(both.reading_kept(), Some(std::time::Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn the_smallest_size_and_the_lowest_priority_count() {
+        let policies = of(&[
+            json!({"sizes": {"state": "10Mi", "log": "1Mi"}, "priorities": [{"priority": 5, "operations": ["destroy"]}, {"priority": 9}]}),
+            json!({"sizes": {"state": "2048Ki"}, "priorities": [{"priority": 7}]}),
+        ]);
+        let sizes = serde_json::to_value(policies.sizes().unwrap()).unwrap();
+        let expect = json!({"state": {"most": "2048Ki", "policy": "p1"}, "log": {"most": "1Mi", "policy": "p0"}});
+        assert_eq!(sizes, expect);
+        assert_eq!((policies.priority(Operation::Destroy), policies.priority(Operation::Apply)), (5, 7));
+        assert_eq!((of(&[json!({})]).sizes(), of(&[]).priority(Operation::Apply)), (None, 0));
     }
 
     #[test]

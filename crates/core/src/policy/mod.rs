@@ -5,6 +5,7 @@
 
 mod address;
 mod check;
+mod defaults;
 mod demands;
 mod image;
 mod limits;
@@ -16,7 +17,10 @@ mod windows;
 use std::{collections::BTreeMap, fmt};
 
 use knoll_api::{
-    policy::{AllowRules, AllowedHooks, LimitRules, Policy, PolicySetting, ReviewFloor, ReviewRules, WindowRules},
+    policy::{
+        AllowRules, AllowedHooks, DefaultSettings, LimitRules, Policy, PolicySetting, ReviewFloor, ReviewRules,
+        WindowRules,
+    },
     run::Run,
     stack::{Stack, StackApproval},
     workspace::Workspace,
@@ -26,6 +30,7 @@ use kube::ResourceExt;
 use crate::stack;
 use plan::{Overriders, PlanDemand};
 
+pub use defaults::{AtomAccount, Supplied, atom_account};
 pub use demands::{Demands, demands};
 pub use windows::{Closed, change};
 
@@ -52,6 +57,7 @@ struct Matched {
     limits: LimitRules,
     windows: WindowRules,
     plan: Option<PlanDemand>,
+    defaults: Option<DefaultSettings>,
 }
 
 /// A Policy that cannot be read.
@@ -175,6 +181,7 @@ pub fn effective<'a>(
             limits: spec.limits.clone().unwrap_or_default(),
             windows,
             plan: spec.plan.as_ref().map(PlanDemand::of),
+            defaults: spec.defaults.clone(),
             policy: name.clone(),
         });
     }
@@ -267,7 +274,8 @@ fn setting(field: &str, value: String, kind: &str, name: &str) -> PolicySetting 
 
 /// The demands of one Policy, without those that demand nothing.
 fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
-    let Matched { policy, review, allow, limits, windows, plan } = rule;
+    // What a Policy supplies is no demand.
+    let Matched { policy, review, allow, limits, windows, plan, defaults: _ } = rule;
     let ReviewRules { floor, approvers, groups, four_eyes } = review;
     let AllowRules { sources, images, service_accounts, tools, pod, hooks, stack_override, privileged } = allow;
     let mut found = Vec::new();

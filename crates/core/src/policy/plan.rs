@@ -9,12 +9,12 @@ use knoll_api::{
     names::reason,
     policy::{PlanRules, RuleAction},
     run::{Operation, Run, RunPhase, RunSpec, RunStatus},
-    verdict::{PlanVerdict, RuleResult},
+    verdict::{IsolatedPlan, PlanVerdict, RuleResult},
 };
 use sha2::{Digest as _, Sha256};
 
-use super::{Effective, LISTED, Matched, Violation, of_policy};
-use crate::status::Cause;
+use super::{Demands, Effective, LISTED, Matched, Violation, of_policy};
+use crate::{status::Cause, steps};
 
 /// The plan rules of one Policy, as far as decisions need them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(super) struct PlanDemand {
     binds: bool,
     /// The groups that may override a denial.
     overrides: Vec<String>,
+    /// How the plan is described in a pod of its own, if the Policy demands it.
+    isolated: Option<IsolatedPlan>,
 }
 
 impl PlanDemand {
@@ -38,15 +40,17 @@ impl PlanDemand {
             count: rules.rules.len() + rules.rego.len(),
             binds: !rules.rego.is_empty() || rules.rules.iter().any(|rule| rule.action > RuleAction::Warn),
             overrides: rules.overrides.iter().flat_map(|overrides| overrides.groups.clone()).collect(),
+            isolated: rules.isolated.then(|| IsolatedPlan { image: rules.image.clone(), mirror: rules.mirror.clone() }),
         }
     }
 
     /// What holds, for the status of a Workspace.
     pub fn shown(&self) -> String {
-        let Self { count, overrides, .. } = self;
+        let Self { count, overrides, isolated, .. } = self;
         let plural = if *count == 1 { "" } else { "s" };
         let by = if overrides.is_empty() { String::new() } else { format!("; override by {}", overrides.join(", ")) };
-        format!("{count} rule{plural}{by}")
+        let isolated = if isolated.is_some() { "; isolated" } else { "" };
+        format!("{count} rule{plural}{isolated}{by}")
     }
 }
 
@@ -63,6 +67,38 @@ impl Effective {
     fn binding(&self) -> Option<&str> {
         let binds = |rule: &&Matched| rule.plan.as_ref().is_some_and(|plan| plan.binds);
         self.rules.iter().find(binds).map(|rule| rule.policy.as_str())
+    }
+
+    /// How the plan is described in a pod of its own, if a Policy demands it. What one Policy leaves open, another decides.
+    ///
+    /// # Errors
+    /// When two Policies name different images or mirrors.
+    pub fn isolated(&self) -> Result<Option<IsolatedPlan>, Violation> {
+        let demands = self.rules.iter().filter_map(|rule| Some((&rule.policy, rule.plan.as_ref()?.isolated.as_ref()?)));
+        let mut merged: Option<IsolatedPlan> = None;
+        let mut first: BTreeMap<&str, &String> = BTreeMap::new();
+        for (policy, demand) in demands {
+            let all = merged.get_or_insert_with(IsolatedPlan::default);
+            for (field, value, known) in
+                [("image", &demand.image, &mut all.image), ("mirror", &demand.mirror, &mut all.mirror)]
+            {
+                let Some(value) = value else { continue };
+                if known.get_or_insert_with(|| value.clone()) == value {
+                    first.entry(field).or_insert(policy);
+                    continue;
+                }
+                let other = first.get(field).map(|name| name.as_str()).unwrap_or_default();
+                return Err(Violation {
+                    from: of_policy(policy),
+                    field: format!("spec.plan.{field}"),
+                    message: format!(
+                        "{} names another one, and a plan is described once. Name the same in both.",
+                        of_policy(other)
+                    ),
+                });
+            }
+        }
+        Ok(merged)
     }
 
     /// Stands for all rules on plans that hold. `None` without any.
@@ -137,13 +173,39 @@ pub(super) fn not_judged(run: &Run, policy: &Effective) -> Option<Violation> {
     let (now, policies) = (policy.rules_digest()?, policy.judges().map(of_policy).collect::<Vec<_>>().join(", "));
     let judged_by = status.plan_verdict.as_ref().and_then(|verdict| verdict.rules.as_deref());
     if judged_by == Some(now.as_str()) {
-        return None;
+        return not_isolated(run, policy);
     }
     let message = match judged_by {
         Some(_) => "the rules have changed since they judged the plan. Start a new run.",
         None => "the rules have not judged the plan, as they are newer than it. Start a new run.",
     };
     Some(Violation { from: policies, field: "spec.plan".to_owned(), message: message.to_owned() })
+}
+
+/// A plan that is to be applied, and is not described in a pod of its own as the Policies of this moment demand it.
+#[must_use]
+pub fn not_isolated(run: &Run, policy: &Effective) -> Option<Violation> {
+    let verdict = run.status.as_ref().and_then(|status| status.plan_verdict.as_ref());
+    let demanded = match isolated(&run.spec, policy) {
+        Ok(demanded) => demanded?,
+        Err(conflict) => return Some(conflict),
+    };
+    if verdict.and_then(|verdict| verdict.isolated.as_ref()) == Some(&demanded) {
+        return None;
+    }
+    let demands = policy.rules.iter().filter(|rule| rule.plan.as_ref().is_some_and(|plan| plan.isolated.is_some()));
+    Some(Violation {
+        from: demands.map(|rule| of_policy(&rule.policy)).collect::<Vec<_>>().join(", "),
+        field: "spec.plan.isolated".to_owned(),
+        message: "the run started before it demanded that a pod of its own describes the plan, with this image and mirror. Start a new run.".to_owned(),
+    })
+}
+
+/// Whether a pod of its own describes the plan of the Run.
+#[must_use]
+pub fn is_isolated(status: &RunStatus) -> bool {
+    let has_changes = status.plan.as_ref().is_some_and(|plan| plan.changes);
+    has_changes && status.plan_verdict.as_ref().is_some_and(|verdict| verdict.isolated.is_some())
 }
 
 /// Why the plan of a pod that has done its work goes no further: a rule denies it for good, or no verdict is there.
@@ -187,8 +249,14 @@ fn sentences<'a>(results: impl Iterator<Item = &'a RuleResult>) -> String {
 
 /// A Run that is about to start, and whose plan is judged, has a verdict that is still open.
 #[must_use]
-pub fn open_verdict(is_judged: bool) -> Option<PlanVerdict> {
-    is_judged.then(PlanVerdict::default)
+pub fn open_verdict(demands: &Demands) -> Option<PlanVerdict> {
+    let Demands { is_judged, isolated, .. } = demands;
+    is_judged.then(|| PlanVerdict { isolated: isolated.clone(), ..PlanVerdict::default() })
+}
+
+/// How the plan of a Run is described in a pod of its own. One that is not applied needs none: nothing follows from it.
+pub(super) fn isolated(spec: &RunSpec, policy: &Effective) -> Result<Option<IsolatedPlan>, Violation> {
+    if steps::plans_and_applies(spec) { policy.isolated() } else { Ok(None) }
 }
 
 #[cfg(test)]

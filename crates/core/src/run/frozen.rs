@@ -20,7 +20,7 @@ use knoll_api::{
     pod::{PodSettings, PodSettingsError},
     run::{FrozenJobSummary, Run},
     step::StepName,
-    wire::{JobHook, JobVariable},
+    wire::{JobHook, JobRegistry, JobVariable},
     workspace::Tool,
 };
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,9 @@ pub struct PodTemplate {
     #[serde(default)]
     pub image_is_named: bool,
     pub settings: PodSettings,
+    /// What the Workspace itself says of them; absent if Policies supply nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<PodSettings>,
     /// Images by container that are used in place of those that were written: the same ones, by digest.
     #[serde(skip)]
     pub pinned: BTreeMap<String, String>,
@@ -73,6 +76,9 @@ pub struct JobInputs {
     pub hooks: Vec<JobHook>,
     /// How long a step may take, in seconds.
     pub timeouts: BTreeMap<StepName, u64>,
+    /// How terraform gets providers and modules.
+    #[serde(default, skip_serializing_if = "JobRegistry::is_empty")]
+    pub registry: JobRegistry,
 }
 
 /// A Secret or a ConfigMap that pods refer to by name.

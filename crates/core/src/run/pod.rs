@@ -22,7 +22,10 @@ use knoll_api::{
 use kube::{Resource, ResourceExt};
 
 use super::{frozen::PodTemplate, stop_times::POD_GRACE};
-use crate::steps::{self, Stage};
+use crate::{
+    policy::Effective,
+    steps::{self, Stage},
+};
 
 /// How long a token for the hub is valid; the kubelet renews it well before.
 const TOKEN_SECONDS: i64 = 3600;
@@ -117,6 +120,7 @@ pub enum Error {
 pub fn name(run: &str, stage: Stage) -> String {
     match stage {
         Stage::Whole | Stage::Plan => run.to_owned(),
+        Stage::Judge => format!("{run}-judge"),
         Stage::Apply => format!("{run}-apply"),
     }
 }
@@ -144,10 +148,13 @@ pub fn build(run: &Run, template: &PodTemplate, stage: Stage, platform: &Platfor
     }
     let settings = template.settings.clone();
     let service_account_name = steps::account(&settings, &run.spec, stage).map(str::to_owned);
+    // The shared folder of providers is written by the pods of users.
+    let own = Platform { plugin_cache: None, ..platform.clone() };
+    let platform = if stage == Stage::Judge { &own } else { platform };
     let volumes = volumes(template, platform)?;
     let affinity = settings.affinity()?;
     let security_context = settings.security_context()?;
-    let containers = containers(run, template, platform)?;
+    let containers = containers(run, template, stage, platform)?;
     let metadata = metadata(run, stage, &settings);
     let PodSettings {
         node_selector,
@@ -255,8 +262,13 @@ fn install(settings: &PodSettings, platform: &Platform) -> Result<Option<Contain
 }
 
 /// What brings the runner, the runner, and one container for each hook that has an image of its own.
-fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<Vec<Container>, PodSettingsError> {
-    let PodTemplate { image, image_is_named: _, settings, pinned, copies } = template;
+fn containers(
+    run: &Run,
+    template: &PodTemplate,
+    stage: Stage,
+    platform: &Platform,
+) -> Result<Vec<Container>, PodSettingsError> {
+    let PodTemplate { image, image_is_named: _, settings, own: _, pinned, copies } = template;
     let image_of = |container: &str, written: &str| pinned.get(container).map_or(written, String::as_str).to_owned();
     let mut mounts = vec![
         mount(names::pod::VOLUME, names::pod::VOLUME_PATH),
@@ -277,6 +289,8 @@ fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<
         .then(|| settings.env_from.iter().map(|from| copies.in_env_from(from.clone())).collect::<Vec<_>>());
     let security_context = settings.container_security_context()?;
 
+    let is_judge = stage == Stage::Judge;
+    let attach = run.spec.attach && !is_judge;
     let runner = Container {
         name: names::pod::CONTAINER.to_owned(),
         image: Some(image_of(names::pod::CONTAINER, image)),
@@ -287,11 +301,11 @@ fn containers(run: &Run, template: &PodTemplate, platform: &Platform) -> Result<
         resources: settings.resources.clone(),
         security_context: security_context.clone(),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        stdin: run.spec.attach.then_some(true),
-        tty: run.spec.attach.then_some(true),
+        stdin: attach.then_some(true),
+        tty: attach.then_some(true),
         ..Container::default()
     };
-    let hooks = run.spec.hooks.iter().filter_map(|hook| {
+    let hooks = run.spec.hooks.iter().filter(|_| !is_judge).filter_map(|hook| {
         let name = hook_container(hook)?;
         Some(Container {
             command: Some(command(platform.runner, &name, &["runner", "hook", &hook.name])),
@@ -326,12 +340,13 @@ fn command(runner: Runner, container: &str, args: &[&str]) -> Vec<String> {
     shell.into_iter().chain(script).chain(words(args.iter().copied())).collect()
 }
 
-/// What the pods of a Workspace's runs are built from, as the Workspace is now.
+/// What the pods of a Workspace's runs are built from, as the Workspace and the Policies are now.
 #[must_use]
-pub fn template(workspace: &WorkspaceSpec, platform: &Platform) -> PodTemplate {
-    let settings = workspace.pod.clone().unwrap_or_default();
+pub fn template(workspace: &WorkspaceSpec, policy: &Effective, platform: &Platform) -> PodTemplate {
+    let own = workspace.pod.clone().unwrap_or_default();
+    let (settings, own) = if policy.supplies() { (policy.pod(&own), Some(own)) } else { (own, None) };
     let image_is_named = workspace.image.is_some();
-    PodTemplate { image: image(workspace, platform), image_is_named, settings, ..PodTemplate::default() }
+    PodTemplate { image: image(workspace, platform), image_is_named, settings, own, ..PodTemplate::default() }
 }
 
 /// The image of the runner's container: what the Workspace names, or the tool's own in its version.
@@ -349,7 +364,7 @@ pub fn image(workspace: &WorkspaceSpec, platform: &Platform) -> String {
 
 /// What the runner has to know before it can ask the hub for the rest.
 fn environment(template: &PodTemplate, platform: &Platform) -> impl Iterator<Item = EnvVar> {
-    let named = template.image_is_named.then(|| template.image.clone()).unwrap_or_default();
+    let named = if template.image_is_named { template.image.clone() } else { String::new() };
     let unused_image = (!platform.pulls_images).then_some((wire::env::UNUSED_IMAGE, named));
     let cache = platform.plugin_cache.as_ref().map(|cache| (wire::env::PLUGIN_CACHE, cache.path.clone()));
     [

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knoll_api::{
     names::{condition, reason},
-    run::{Run, RunPhase, RunStatus, StepName, StepState, StepStatus},
+    run::{PlanSummary, Run, RunPhase, RunStatus, StepName, StepState, StepStatus},
     verdict::PlanVerdict,
     wire::{EndReason, Exit, Progress},
 };
@@ -18,9 +18,13 @@ use crate::{
     approval,
     conditions::{ConditionWriter, Truth},
     policy::plan,
+    run::isolated,
     status::{self, Cause},
     steps::{self, Stage},
 };
+
+/// What a run is told whose plan cannot be described in a pod of its own.
+const NOT_DESCRIBED: &str = "The pod of its own that describes the plan for the rules of Policies (spec.plan.isolated) has not done so, and nothing is applied: ";
 
 /// How many variables a status names that the module does not declare.
 const UNDECLARED_MAX: usize = 32;
@@ -45,8 +49,9 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
         }
     }
     // A plan that somebody has decided on stays as it was when they did, and so do the images that it ran in.
-    let job_is_open = steps::stage(&run.spec, &next) == Stage::Plan;
-    if let (Some(plan), true) = (&progress.plan, steps::stage(&run.spec, &next) != Stage::Apply) {
+    let stage = steps::stage(&run.spec, &next);
+    let job_is_open = stage == Stage::Plan;
+    if let Some(plan) = progress.plan.as_ref().filter(|plan| may_describe(stage, &next, plan)) {
         next.plan = Some(plan.clone());
     }
     if let Some(bundle) = &progress.bundle {
@@ -71,6 +76,15 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
         }
     }
     next
+}
+
+/// Whether a pod of this stage says what the plan does. One that describes a stored plan speaks of that plan only.
+fn may_describe(stage: Stage, status: &RunStatus, plan: &PlanSummary) -> bool {
+    match stage {
+        Stage::Whole | Stage::Plan => true,
+        Stage::Judge => plan.changes && status.plan.as_ref().is_some_and(|known| known.digest == plan.digest),
+        Stage::Apply => false,
+    }
 }
 
 /// How late in the run a picture of a step was taken. A second pod does a step again, and starts it later.
@@ -114,7 +128,12 @@ fn under_way(next: &RunStatus, run: &Run, prompted_at: Option<&MicroTime>) -> Ca
 
 /// The pod's work is done: a review begins, or the run ends.
 fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
-    let planned_for_review = exit.code == 0 && steps::stage(&run.spec, next) == Stage::Plan;
+    let stage = steps::stage(&run.spec, next);
+    let planned_for_review = exit.code == 0 && matches!(stage, Stage::Plan | Stage::Judge);
+    if planned_for_review && stage == Stage::Plan && plan::is_isolated(next) {
+        isolated::hand_over(next, run, now);
+        return;
+    }
     let has_plan = exit.code == 0 || exit.reason == Some(EndReason::Succeeded);
     if let Some(cause) = refused_plan(next, run).filter(|_| has_plan) {
         next.exit_code = Some(exit.code);
@@ -128,7 +147,9 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
     next.exit_code = Some(exit.code);
     let told = |fallback: EndReason, sentence: String| {
         let reason = exit.reason.unwrap_or(fallback);
-        Cause::new(reason.as_str(), exit.message.clone().unwrap_or(sentence))
+        let message = exit.message.clone().unwrap_or(sentence);
+        let what = if stage == Stage::Judge { NOT_DESCRIBED } else { "" };
+        Cause::new(reason.as_str(), format!("{what}{message}"))
     };
     let stopped = exit.reason == Some(EndReason::PodDeleted) && crate::run::is_cancelled(run);
     if stopped {
@@ -160,7 +181,7 @@ fn end(next: &mut RunStatus, run: &Run, exit: &Exit, now: Timestamp) {
 /// Why the rules of Policies do not let the plan go further. A plan that was approved has passed them.
 fn refused_plan(next: &RunStatus, run: &Run) -> Option<Cause> {
     let stage = steps::stage(&run.spec, next);
-    if stage == Stage::Apply { None } else { plan::refusal(next, stage == Stage::Plan) }
+    if stage == Stage::Apply { None } else { plan::refusal(next, matches!(stage, Stage::Plan | Stage::Judge)) }
 }
 
 /// The verdict of the rules of Policies on the plan of a pod that is at work. It never changes once the pod has ended.
@@ -168,8 +189,16 @@ fn refused_plan(next: &RunStatus, run: &Run) -> Option<Cause> {
 pub fn judge(run: &Run, verdict: &PlanVerdict) -> RunStatus {
     let mut next = status::of(run);
     let is_open = !next.phase.is_finished() && next.phase != RunPhase::Review;
-    if is_open && next.plan_verdict.is_some() && steps::stage(&run.spec, &next) != Stage::Apply {
-        next.plan_verdict = Some(verdict.clone());
+    let stage = steps::stage(&run.spec, &next);
+    let Some(open) = next.plan_verdict.as_ref().filter(|_| is_open) else { return next };
+    // Where a pod of its own describes the plan, nothing that any other pod sends counts.
+    let may_judge = match stage {
+        Stage::Whole | Stage::Plan => open.isolated.is_none(),
+        Stage::Judge => true,
+        Stage::Apply => false,
+    };
+    if may_judge {
+        next.plan_verdict = Some(PlanVerdict { isolated: open.isolated.clone(), ..verdict.clone() });
     }
     next
 }

@@ -46,13 +46,14 @@ pub fn has_two_accounts(spec: &RunSpec, settings: &PodSettings) -> bool {
 pub fn account<'a>(settings: &'a PodSettings, spec: &RunSpec, stage: Stage) -> Option<&'a str> {
     match stage {
         Stage::Plan => settings.plan_account(),
+        Stage::Judge => None,
         Stage::Apply => settings.apply_account(),
         Stage::Whole if queue::lane(spec) == Lane::AtOnce => settings.plan_account(),
         Stage::Whole => settings.apply_account(),
     }
 }
 
-fn plans_and_applies(spec: &RunSpec) -> bool {
+pub(crate) fn plans_and_applies(spec: &RunSpec) -> bool {
     matches!(spec.operation, Operation::Apply | Operation::Destroy | Operation::Refresh)
 }
 
@@ -61,9 +62,22 @@ fn plans_and_applies(spec: &RunSpec) -> bool {
 pub fn stage(spec: &RunSpec, status: &RunStatus) -> Stage {
     match (is_split(spec, status), &status.decision) {
         (false, _) => Stage::Whole,
+        (true, None) if is_handed_over(status) => Stage::Judge,
         (true, None) => Stage::Plan,
         (true, Some(_)) => Stage::Apply,
     }
+}
+
+/// Whether the pod that plans has done its work, and another one describes the stored plan for the rules of Policies.
+fn is_handed_over(status: &RunStatus) -> bool {
+    let is_isolated = status.plan_verdict.as_ref().is_some_and(|verdict| verdict.isolated.is_some());
+    is_isolated && status.steps.iter().any(|step| step.name == StepName::Judge)
+}
+
+/// Whether the run has a plan and no pod: the one that describes the plan has to be created.
+#[must_use]
+pub fn awaits_judge(spec: &RunSpec, status: &RunStatus) -> bool {
+    status.pod_uid.is_none() && stage(spec, status) == Stage::Judge
 }
 
 /// The steps that a pod of this stage does, in order. Hooks that the run does not have make no step.
@@ -90,23 +104,22 @@ pub fn attempts(spec: &RunSpec) -> BTreeMap<StepName, u32> {
     StepName::ALL.into_iter().map(|step| (step, retry.attempts(step))).filter(|(_, attempts)| *attempts > 1).collect()
 }
 
-/// The limits of a run: its own, its Workspace's where it has none, and the defaults where neither has one.
+/// The limits of a run: its own, its Workspace's where it has none, those that Policies supply where neither has one, and
+/// the defaults.
 #[must_use]
-pub fn timeouts(spec: &RunSpec, workspace: Option<&Workspace>) -> Timeouts {
+pub fn timeouts(spec: &RunSpec, workspace: Option<&Workspace>, supplied: &Timeouts) -> Timeouts {
     let own = spec.timeouts.clone().unwrap_or_default();
-    let mut timeouts = match workspace.and_then(|workspace| workspace.spec.timeouts.as_ref()) {
-        Some(inherited) => own.or(inherited),
-        None => own,
-    };
+    let inherited = workspace.and_then(|workspace| workspace.spec.timeouts.clone()).unwrap_or_default();
+    let mut timeouts = own.or(&inherited).or(supplied);
     timeouts.pending.get_or_insert(Timeouts::DEFAULT_PENDING.into());
     timeouts
 }
 
-/// The limits of a run that has a pod: those that its status names, which the Policies have shortened, if there are any.
+/// The limits of a run that has a pod: those that its status names, if Policies have a part in them.
 #[must_use]
 pub fn timeouts_in_force(run: &Run, workspace: &Workspace) -> Timeouts {
-    let shortened = run.status.as_ref().and_then(|status| status.timeouts.clone());
-    shortened.unwrap_or_else(|| timeouts(&run.spec, Some(workspace)))
+    let of_policies = run.status.as_ref().and_then(|status| status.timeouts.clone());
+    of_policies.unwrap_or_else(|| timeouts(&run.spec, Some(workspace), &Timeouts::default()))
 }
 
 /// The timeouts of the steps that run in a pod, in whole seconds.
@@ -124,6 +137,9 @@ pub(crate) fn is_hook(step: StepName) -> bool {
 
 /// Whether a pod of this stage does the step. A second pod sets up and initialises again: it has a new disk.
 fn belongs(spec: &RunSpec, asks: bool, stage: Stage, step: StepName) -> bool {
+    if stage == Stage::Judge {
+        return matches!(step, StepName::Setup | StepName::Init | StepName::Judge);
+    }
     let operation = spec.operation;
     let plans = stage != Stage::Apply && operation != Operation::Command && !asks;
     let applies = stage != Stage::Plan && !matches!(operation, Operation::Plan | Operation::Command);
@@ -133,8 +149,8 @@ fn belongs(spec: &RunSpec, asks: bool, stage: Stage, step: StepName) -> bool {
         StepName::PrePlan | StepName::Plan | StepName::PostPlan => plans,
         StepName::PreApply | StepName::Apply | StepName::PostApply | StepName::Outputs => applies,
         StepName::Command => operation == Operation::Command,
-        // No pod does the review: it is what happens between two of them.
-        StepName::Review => false,
+        // The review is done by no pod, and the description of the stored plan by one of its own.
+        StepName::Review | StepName::Judge => false,
     }
 }
 
@@ -188,6 +204,12 @@ mod tests {
     fn a_review_parts_the_steps_in_two() {
         check(Operation::Apply, Stage::Plan, &[], "setup init plan");
         check(Operation::Apply, Stage::Apply, &[], "setup init apply outputs");
+    }
+
+    #[test]
+    fn the_pod_that_describes_a_stored_plan_runs_no_hook() {
+        check(Operation::Apply, Stage::Judge, &[HookStep::PreInit, HookStep::PostInit], "setup init judge");
+        check(Operation::Destroy, Stage::Judge, &[HookStep::PostPlan], "setup init judge");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod isolated;
 mod limits;
 mod messages;
 mod policies;

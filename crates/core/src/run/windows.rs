@@ -18,7 +18,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 /// Where the Run's user overrides a window, `status` says so from now on.
 pub(super) fn check(facts: &RunFacts<'_>, status: &mut RunStatus, stage: Stage, now: Timestamp) -> Option<RunDecision> {
     let run = facts.run;
-    let change = policy::change(run, facts.stack).filter(|_| stage != Stage::Plan)?;
+    let change = policy::change(run, facts.stack).filter(|_| !matches!(stage, Stage::Plan | Stage::Judge))?;
     if let Some(closed) = facts.policy.closed(run, change, now) {
         let soon = now.checked_add(LOOK_AGAIN).ok();
         let again = [closed.until, soon].into_iter().flatten().min();

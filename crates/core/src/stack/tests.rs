@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod fetches;
+mod leftovers;
 mod obstacles;
 mod properties;
 mod states;

@@ -177,6 +177,7 @@ mod tests {
             head: None,
             stack,
             policy,
+            image: "",
             backup: None,
         };
         let expired = expired(&facts, at(10_000));

@@ -24,7 +24,7 @@ use crate::{Error, limits::LARGEST_OBJECT};
 const DEEPEST: usize = 64;
 
 /// Fetches a commit, or the tag that points to it, and writes its files to `folder`, which is created.
-pub(super) fn into(remote: &Remote, object: ObjectId, with_submodules: bool, folder: &Path) -> Result<(), Error> {
+pub(crate) fn into(remote: &Remote, object: ObjectId, with_submodules: bool, folder: &Path) -> Result<(), Error> {
     let home = tempfile::tempdir()?;
     let repository = match remote.folder() {
         Some(folder) => gix::open_opts(folder, options()).map_err(|error| remote.failed(&error))?,

@@ -34,7 +34,7 @@ const LONGEST_REASON: usize = 300;
 
 /// A remote repository, and the credentials for it.
 #[derive(Clone)]
-pub(super) struct Remote {
+pub(crate) struct Remote {
     pub url: Url,
     /// The URL without a password, for messages.
     pub shown: String,

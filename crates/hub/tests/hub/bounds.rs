@@ -81,7 +81,7 @@ async fn bodies_that_never_come_leave_room_for_reports_and_other_namespaces() {
     // It holds all that its namespace may hold of states. Another one of it is sent away, to come again.
     let sent_away = async {
         loop {
-            let (status, _) = runner.put("/v1/plan", "a plan").await;
+            let (status, _) = runner.put("/v1/answer", "no answer").await;
             if status == StatusCode::SERVICE_UNAVAILABLE {
                 return;
             }

@@ -15,7 +15,7 @@ use knoll_api::{
 };
 use knoll_core::{
     atom::{
-        ActionError, Desired, needs,
+        ActionError, Desired, account, needs,
         template::{self, InputValues, sentence},
         version::check_unchanged,
     },
@@ -222,9 +222,10 @@ fn versions(context: &Context, atom: &Subject<Atom>, version: &AtomVersion) -> S
     let (secrets, config_maps) = references(context, atom);
     let digest = version.status.as_ref().and_then(|status| status.digest.clone());
     let mut all = vec![format!(
-        "{:?} {:?} {:?} {:?} {:?} {digest:?}",
+        "{:?} {:?} {:?} {:?} {:?} {:?} {digest:?}",
         atom.uid(),
         atom.metadata.generation,
+        account::of(atom),
         atom.annotations().get(names::annotation::RECONCILE),
         version.uid(),
         version.metadata.generation,

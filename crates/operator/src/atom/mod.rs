@@ -36,12 +36,14 @@ use crate::{
     context::Context,
     controller::{Error, Written},
     driver::{Effect, Observation, Reconciler},
+    policy,
 };
 
 pub struct Atoms;
 
 /// The facts of one decision.
 pub struct SeenAtom {
+    /// The Atom, with the service account that it acts as.
     atom: Subject<Atom>,
     desired: Desired,
 }
@@ -57,8 +59,9 @@ impl Reconciler for Atoms {
     }
 
     async fn observe(context: &Arc<Context>, atom: &Subject<Atom>) -> Result<Observation<SeenAtom>, Error> {
-        let desired = desired::find(context, atom).await?;
-        Ok(Observation::Complete(SeenAtom { atom: atom.clone(), desired }))
+        let atom = with_account(context, atom).await?;
+        let desired = desired::find(context, &atom).await?;
+        Ok(Observation::Complete(SeenAtom { atom, desired }))
     }
 
     fn decide(seen: &SeenAtom, now: Timestamp) -> Decision<AtomStatus, AtomAction> {
@@ -104,4 +107,16 @@ impl Reconciler for Atoms {
         context.watches.end(&seen.atom);
         history::mark_reverted(context, &seen.atom).await
     }
+}
+
+/// The Atom with the account that a Policy supplies, if it names none itself.
+async fn with_account(context: &Context, atom: &Subject<Atom>) -> Result<Subject<Atom>, Error> {
+    if atom.spec.service_account_name.is_some() {
+        return Ok(atom.clone());
+    }
+    let Some(account) = policy::atom_account(context, atom.namespace()).await? else { return Ok(atom.clone()) };
+    Ok(atom.map(|mut atom| {
+        atom.spec.service_account_name = Some(account);
+        atom
+    }))
 }

@@ -13,7 +13,9 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
 use knoll_api::run::Operation;
 use knoll_api::step::{StepName, StepStatus};
-use knoll_api::wire::{Answer, Exit, Job, PROTOCOL, Progress, ProgressReply, Stage, StopTimes, path};
+use knoll_api::wire::{
+    Answer, Exit, Job, JobRegistry, PROTOCOL, PlanJudged, Progress, ProgressReply, Stage, StopTimes, path,
+};
 use knoll_api::workspace::Tool;
 use knoll_runner::Config;
 use reqwest::StatusCode;
@@ -27,6 +29,8 @@ pub struct Recorded {
     pub log: Vec<u8>,
     pub plan: Option<Bytes>,
     pub plan_text: Option<String>,
+    /// The JSON of the plan, which rules judge.
+    pub plan_json: Option<Value>,
     pub lock: Option<String>,
     pub answer: Option<Answer>,
     /// How many more requests are answered with 503.
@@ -69,6 +73,7 @@ pub fn job(operation: Operation, steps: &[StepName]) -> Job {
         variables: Vec::new(),
         sensitive_files: Vec::new(),
         input: None,
+        registry: JobRegistry::default(),
         masked: Vec::new(),
         variable_files: BTreeMap::new(),
         targets: Vec::new(),
@@ -77,6 +82,8 @@ pub fn job(operation: Operation, steps: &[StepName]) -> Job {
         terraform_workspace: None,
         lock_file: None,
         judged: false,
+        isolated: false,
+        mirror: None,
         plan_digest: None,
         hooks: Vec::new(),
         retry: BTreeMap::new(),
@@ -113,6 +120,7 @@ impl Hub {
             .route(path::STATE, get(get_state).put(put_state))
             .route(path::PLAN, get(get_plan).put(put_plan))
             .route(path::PLAN_TEXT, put(put_plan_text))
+            .route(path::PLAN_JSON, put(put_plan_json))
             .route(path::LOCK, put(put_lock))
             .route(path::ANSWER, put(put_answer))
             .route(path::LOG, post(post_log))
@@ -249,6 +257,11 @@ async fn put_plan(State(hub): State<Arc<Hub>>, content: Bytes) {
 
 async fn put_plan_text(State(hub): State<Arc<Hub>>, text: String) {
     hub.told.lock().unwrap().plan_text = Some(text);
+}
+
+async fn put_plan_json(State(hub): State<Arc<Hub>>, content: Bytes) -> Json<PlanJudged> {
+    hub.told.lock().unwrap().plan_json = Some(serde_json::from_slice(&content).unwrap());
+    Json(PlanJudged { results: vec!["Policy `p` warns: hunter2-and-more.".to_owned()] })
 }
 
 async fn put_lock(State(hub): State<Arc<Hub>>, content: String) {

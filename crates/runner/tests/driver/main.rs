@@ -6,6 +6,7 @@ mod answers;
 mod attach;
 mod hub;
 mod input;
+mod judge;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -30,7 +30,7 @@ const PAGES: usize = 16;
 pub(super) enum Standing {
     Stored,
     Absent,
-    /// Something else.
+    /// Content without that digest, or an object that somebody else has made.
     Other(Box<ConfigMap>),
 }
 

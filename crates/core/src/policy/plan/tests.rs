@@ -60,6 +60,7 @@ fn verdict(action: Option<RuleAction>, overridable: bool) -> PlanVerdict {
     PlanVerdict {
         plan: Some("d".into()),
         rules: Some("sha256:r".into()),
+        isolated: None,
         action,
         overridable,
         denied_by,

@@ -31,7 +31,7 @@ fn run(spec: RunSpec) -> Run {
 }
 
 fn of(workspace: WorkspaceSpec) -> PodTemplate {
-    template(&workspace, &platform())
+    template(&workspace, &Effective::default(), &platform())
 }
 
 #[test]
@@ -73,7 +73,13 @@ fn an_image_that_the_embedded_cluster_does_not_use_was_ignored_without_a_word() 
     let told = |pulls_images: bool, image: Option<&str>| {
         let platform = Platform { pulls_images, ..platform() };
         let workspace = WorkspaceSpec { image: image.map(str::to_owned), ..WorkspaceSpec::default() };
-        let pod = build(&run(RunSpec::default()), &template(&workspace, &platform), Stage::Whole, &platform).unwrap();
+        let pod = build(
+            &run(RunSpec::default()),
+            &template(&workspace, &Effective::default(), &platform),
+            Stage::Whole,
+            &platform,
+        )
+        .unwrap();
         let env = pod.spec.unwrap().containers.into_iter().filter_map(|container| container.env).flatten();
         env.filter(|variable| variable.name == wire::env::UNUSED_IMAGE).find_map(|variable| variable.value)
     };
@@ -210,7 +216,7 @@ fn what_the_user_asked_for_is_in_it() {
     let mut platform = platform();
     platform.plugin_cache =
         Some(PluginCache { path: "/cache".into(), volume: Some(Volume { name: "cache".into(), ..Volume::default() }) });
-    let pod = build(&run, &template(&spec, &platform), Stage::Apply, &platform).unwrap();
+    let pod = build(&run, &template(&spec, &Effective::default(), &platform), Stage::Apply, &platform).unwrap();
     let value = serde_json::to_value(&pod).unwrap();
 
     assert_eq!(value["metadata"]["name"], "r-apply");

@@ -24,6 +24,7 @@ fn judged(mut world: World, action: Option<RuleAction>, overridable: bool) -> Wo
     let verdict = PlanVerdict {
         plan: Some("d".to_owned()),
         rules: world.policy.rules_digest(),
+        isolated: None,
         action,
         denied_by: if action == Some(RuleAction::Deny) { vec!["p".to_owned()] } else { Vec::new() },
         overridable,

@@ -371,40 +371,6 @@ fn a_workspace_of_somebody_else_is_left_alone() {
     assert!(is_owned(world.workspace.as_ref().unwrap(), &world.stack));
 }
 
-/// The Workspace of a person was deleted, as the message of the Stack advised. The Stack took over the state that was left, and
-/// destroyed the resources in it.
-#[test]
-fn a_new_stack_destroyed_what_an_earlier_workspace_had_made() {
-    let mut world = World::new(StackSpec::default());
-    (world.state, world.exists) = (1, Some("theirs".to_owned()));
-    world.settle();
-    check(&world, "Waiting stuck | ");
-    for part in [
-        "The state of an earlier Workspace `net` exists",
-        "resources: 1",
-        "kubectl delete secret knoll-state-net -n ns",
-    ] {
-        assert!(world.message().contains(part), "{}", world.message());
-    }
-    // It can be deleted, and leaves the state alone.
-    let mut deleted = world.clone();
-    deleted.delete();
-    assert!(deleted.gone && deleted.runs.is_empty() && deleted.exists.is_some());
-    // A person hands the state over.
-    let mut handed_over = workspace(&world.stack);
-    handed_over.annotations_mut().clear();
-    world.workspace = Some(handed_over);
-    world.settle();
-    check(&world, "Running working | apply(a) Pending");
-    // A state without resources is in nobody's way, and neither is the Stack's own when its Workspace was deleted.
-    let mut world = World::new(StackSpec::default());
-    world.state = 1;
-    world.settle().succeed();
-    world.workspace = None;
-    world.change("b");
-    check(&world, "Running working | apply(a) Succeeded, apply(b) Pending");
-}
-
 #[test]
 fn what_cannot_be_told_is_said_and_goes_on_when_it_can() {
     let mut world = World::new(StackSpec::default());
@@ -547,22 +513,6 @@ fn a_deleted_stack_is_destroyed_with_what_it_kept() {
     assert!(!world.gone);
     world.succeed();
     assert!(world.gone && world.cleaned);
-}
-
-#[test]
-fn nobody_could_read_the_log_of_the_destroy_after_its_stack_was_deleted() {
-    let mut world = ready(StackSpec::default());
-    world.change("b").succeed();
-    world.delete().end(RunPhase::Failed, reason::STEP_FAILED, false);
-    world.later(600).succeed();
-    assert!(world.gone && world.cleaned);
-    let left: Vec<(String, Option<u64>)> = world
-        .runs
-        .iter()
-        .map(|run| (run.name_any(), run.spec.ttl_after_finished.as_ref().map(|ttl| ttl.get().as_secs())))
-        .collect();
-    let kept = Some(3 * 24 * 3600);
-    assert_eq!(left, [("net-3-destroy".to_owned(), kept), ("net-4-destroy".to_owned(), kept)]);
 }
 
 #[test]
