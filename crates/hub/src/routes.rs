@@ -14,7 +14,7 @@ use http::{StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use knoll_api::Digest;
 use knoll_api::run::Run;
-use knoll_api::verdict::{PlanVerdict, RuleResult};
+use knoll_api::verdict::RuleResult;
 use knoll_api::wire::{EndReason, ErrorBody, Exit, Job, PlanJudged, Progress, ProgressReply, path, stored};
 use knoll_api::workspace::Workspace;
 use knoll_core::identity::Subject;
@@ -160,6 +160,19 @@ impl Runner {
         stage(&self.run.spec, &self.run.status.clone().unwrap_or_default())
     }
 
+    /// Refuses a pod whose run has its plan described by another one.
+    fn describes_plan(&self) -> Result<(), Error> {
+        let verdict = self.run.status.as_ref().and_then(|status| status.plan_verdict.as_ref());
+        let is_isolated = verdict.is_some_and(|verdict| verdict.isolated.is_some());
+        match self.stage() {
+            Stage::Whole | Stage::Plan if !is_isolated => Ok(()),
+            Stage::Judge => Ok(()),
+            Stage::Whole | Stage::Plan | Stage::Apply => {
+                Err(Error::Fenced("another pod of this run describes its plan".to_owned()))
+            }
+        }
+    }
+
     /// Refuses the pod that describes a stored plan: it gets the plan, and hands in what that says.
     fn has_module(&self) -> Result<(), Error> {
         match self.stage() {
@@ -266,23 +279,14 @@ async fn put_lock(State(shared): State<Arc<Shared>>, runner: Runner, request: Re
 }
 
 async fn put_plan(State(shared): State<Arc<Shared>>, runner: Runner, request: Request) -> Result<StatusCode, Error> {
-    only_while_planning(&runner, "a plan")?;
-    runner.has_module()?;
+    if runner.stage() != Stage::Plan {
+        return Err(Error::Fenced("only a pod that plans for another one stores a plan".to_owned()));
+    }
     let (content, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::CONTENT).await?;
     fits(&runner.run, Content::Plan, content.len())?;
     let _alone = runner.session.content.lock().await;
     shared.storage.plans().put(&runner.run, &content).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// A plan and its text are stored for the pod that applies, by the one that plans for it.
-fn only_while_planning(runner: &Runner, what: &str) -> Result<(), Error> {
-    match stage(&runner.run.spec, &runner.run.status.clone().unwrap_or_default()) {
-        Stage::Plan => Ok(()),
-        Stage::Whole | Stage::Apply | Stage::Judge => {
-            Err(Error::Fenced(format!("only a pod that plans for another one stores {what}")))
-        }
-    }
 }
 
 #[derive(Deserialize)]
@@ -297,16 +301,8 @@ async fn put_plan_json(
     Query(PlanDigest { digest }): Query<PlanDigest>,
     request: Request,
 ) -> Result<Json<PlanJudged>, Error> {
-    let is_isolated = |verdict: &PlanVerdict| verdict.isolated.is_some();
+    runner.describes_plan()?;
     let verdict = runner.run.status.as_ref().and_then(|status| status.plan_verdict.as_ref());
-    let may_describe = match runner.stage() {
-        Stage::Whole | Stage::Plan => !verdict.is_some_and(is_isolated),
-        Stage::Judge => true,
-        Stage::Apply => false,
-    };
-    if !may_describe {
-        return Err(Error::Fenced("another pod of this run describes its plan".to_owned()));
-    }
     let workspace = runner.workspace(&shared).await?;
     let (json, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::PLAN_JSON).await?;
     let mut judged = PlanJudged::default();
@@ -327,7 +323,10 @@ async fn put_plan_text(
     runner: Runner,
     request: Request,
 ) -> Result<StatusCode, Error> {
-    only_while_planning(&runner, "the text of a plan")?;
+    if runner.stage() == Stage::Whole {
+        return Err(Error::Fenced("nobody decides on the plan of this run, so its text is not stored".to_owned()));
+    }
+    runner.describes_plan()?;
     let (text, _held) = shared.budgets.read(&runner.session.caller.namespace, request, body::PLAN_TEXT).await?;
     let mut last = runner.session.plan_text.lock().await;
     let digest = Digest::of(&text);

@@ -408,7 +408,8 @@ impl Steps {
         if self.job.stage != Stage::Judge {
             self.hub.send("the plan", Method::PUT, path::PLAN, bytes).await.map_err(failed)?;
         }
-        if let Some(text) = planned.text.clone() {
+        // Another pod describes the plan, and its text is the one that counts.
+        if let Some(text) = planned.text.clone().filter(|_| !self.job.isolated) {
             self.hub.send("the plan's text", Method::PUT, path::PLAN_TEXT, text).await.map_err(failed)?;
         }
         Ok(())

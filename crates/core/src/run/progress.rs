@@ -41,15 +41,15 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
         return next;
     }
     next.reported_at.get_or_insert(MicroTime(now));
-    // The review is no step of a pod: its sentence says who has decided.
-    for step in progress.steps.iter().filter(|step| step.name != StepName::Review) {
+    // Taken before the steps of the report are: no pod moves its run to another stage.
+    let stage = steps::stage(&run.spec, &next);
+    for step in progress.steps.iter().filter(|step| may_report(stage, step.name)) {
         let known = status::step(&next, step.name);
         if known.is_none_or(|known| age(step) >= age(known)) {
             status::set_step(&mut next, step.clone());
         }
     }
     // A plan that somebody has decided on stays as it was when they did, and so do the images that it ran in.
-    let stage = steps::stage(&run.spec, &next);
     let job_is_open = stage == Stage::Plan;
     if let Some(plan) = progress.plan.as_ref().filter(|plan| may_describe(stage, &next, plan)) {
         next.plan = Some(plan.clone());
@@ -76,6 +76,16 @@ pub fn merge(run: &Run, progress: &Progress, now: Timestamp) -> RunStatus {
         }
     }
     next
+}
+
+/// Whether a pod of this stage says how the step goes. The review is no step of a pod: its sentence says who has decided.
+/// The step `judge` is there from the moment in which the pod that plans was left behind, and says so.
+fn may_report(stage: Stage, step: StepName) -> bool {
+    match step {
+        StepName::Review => false,
+        StepName::Judge => stage == Stage::Judge,
+        _ => true,
+    }
 }
 
 /// Whether a pod of this stage says what the plan does. One that describes a stored plan speaks of that plan only.

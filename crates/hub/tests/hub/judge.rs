@@ -149,6 +149,7 @@ async fn only_the_isolated_pod_hands_in_the_json_and_nothing_else_of_the_run_is_
 
     isolate(&world, json!([])).await;
     until_refused(&runner, Method::PUT, &format!("{}?digest={DIGEST}", path::PLAN_JSON)).await;
+    assert_eq!(runner.put(path::PLAN_TEXT, "a text").await.0, 403);
 
     isolate(&world, json!([{"name": "judge", "state": "Waiting"}])).await;
     for address in [path::BUNDLE, path::STATE] {
@@ -157,6 +158,7 @@ async fn only_the_isolated_pod_hands_in_the_json_and_nothing_else_of_the_run_is_
     for address in [path::STATE, path::LOCK, path::PLAN] {
         until_refused(&runner, Method::PUT, address).await;
     }
+    assert_eq!(runner.put(path::PLAN_TEXT, "a text").await.0, 204);
     let verdict = judged(&world, &runner).await;
     assert_eq!((verdict.action, verdict.plan.as_deref()), (None, Some(DIGEST)));
     assert!(verdict.isolated.is_some());

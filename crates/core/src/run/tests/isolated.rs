@@ -89,6 +89,20 @@ fn the_pod_that_plans_has_no_say_in_the_verdict() {
 }
 
 #[test]
+fn a_pod_that_plans_passed_itself_off_as_the_one_that_describes() {
+    let mut world = World::apply(RunApproval::Auto);
+    world.policy = isolated();
+    world.step(1);
+    let judge = steps(&[(StepName::Judge, StepState::Running)]).steps;
+    world.report(2, &Progress { steps: judge, exit: None, ..plans("d", true) });
+    assert_eq!(crate::steps::stage(&world.run.spec, world.status()), Stage::Plan);
+    let forged = progress::judge(&world.run, &verdict(&world.policy, None));
+    assert_eq!(Some(&forged), world.run.status.as_ref());
+    world.report(3, &plans("d", true));
+    assert_eq!(creates(&world.step(4)), Some(Stage::Judge));
+}
+
+#[test]
 fn a_pod_that_describes_another_plan_is_not_heard() {
     let mut world = handed_over();
     world.step(3);
