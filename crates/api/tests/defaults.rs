@@ -149,6 +149,10 @@ fn a_whole_run_status_is_read_and_written_alike() {
         },
         "approval": "Manual",
         "timeouts": { "pending": "10m" },
+        "sizes": {
+            "state": { "most": "1Mi", "policy": "p" }, "plan": { "most": "2Mi", "policy": "p" },
+            "log": { "most": "3Mi", "policy": "p" }, "bundle": { "most": "4Mi", "policy": "q" },
+        },
         "decision": { "approvals": ["a"], "decision": "Approve", "by": "alice" },
         "exitCode": 2,
         "podName": "p",

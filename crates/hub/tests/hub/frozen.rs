@@ -103,6 +103,7 @@ async fn a_command_that_was_approved_without_files_ran_among_those_that_came_lat
         .freeze(&world.run("reviewed").await, &workspace, PodTemplate::default(), &Supplied::default())
         .await
         .unwrap();
-    world.set_status("reviewed", json!({"status": {"job": job}})).await;
+    let decision = json!({"approvals": ["a"], "decision": "Approve", "by": "alice"});
+    world.set_status("reviewed", json!({"status": {"job": job, "decision": decision}})).await;
     until(&reviewed, 204, "it has files that nobody has approved").await;
 }

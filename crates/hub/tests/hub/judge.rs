@@ -175,6 +175,7 @@ async fn only_the_pod_of_a_run_that_is_judged_hands_in_a_plan() {
         assert_eq!(runner.put(&address, "{}").await.0, 400, "{address}");
     }
     world.set_status("r", json!({"status": {"phase": "Review"}})).await;
+    until_refused(&runner, reqwest::Method::GET, path::BUNDLE).await;
     let (status, _) = runner.put(&format!("{}?digest={DIGEST}", path::PLAN_JSON), "{}").await;
     assert_eq!(status, 403);
     assert_eq!(world.run("r").await.status.unwrap().plan_verdict, Some(PlanVerdict::default()));
