@@ -130,6 +130,66 @@ fn a_run_is_cancelled_between_its_pods() {
     world.expect(RunPhase::Cancelled, reason::CANCELLED);
 }
 
+/// The message of the Run's Ready condition.
+fn told(world: &World) -> String {
+    conditions::find(&world.status().conditions, condition::READY).unwrap().message.clone()
+}
+
+fn pending() -> i64 {
+    i64::try_from(Timeouts::DEFAULT_PENDING.as_secs()).unwrap()
+}
+
+#[test]
+fn a_pod_that_describes_and_never_starts_ends_its_run_and_names_the_image() {
+    let mut world = handed_over();
+    assert_eq!(creates(&world.step(3)), Some(Stage::Judge));
+    let runner = k8s_openapi::api::core::v1::Container {
+        name: "runner".to_owned(),
+        image: Some("tools/terraform:1.9".to_owned()),
+        ..Default::default()
+    };
+    let spec = k8s_openapi::api::core::v1::PodSpec { containers: vec![runner], ..Default::default() };
+    world.pod.as_mut().unwrap().spec = Some(spec);
+    world.pulls_in_vain();
+    world.step(4);
+    world.expect(RunPhase::Running, reason::IMAGE_PULL_BACK_OFF);
+    assert_eq!(action(&world.step(3 + pending() - 1)), None);
+    assert!(matches!(action(&world.step(3 + pending())), Some(RunAction::DeletePod { .. })));
+    world.pod = None;
+    world.step(4 + pending());
+    world.expect(RunPhase::Failed, reason::TIMED_OUT);
+    let message = told(&world);
+    assert!(message.contains("`tools/terraform:1.9` of the Policy") && message.contains("(spec.plan.image)"), "{message}");
+}
+
+/// Its Workspace was locked for ever.
+#[test]
+fn a_pod_that_describes_and_cannot_be_made_held_the_lock_without_an_end() {
+    let mut world = handed_over();
+    let blocked = || RunOutcome::PodBlocked {
+        reason: reason::POD_FAILED,
+        message: "The API does not allow the pod: exceeded quota.".to_owned(),
+        job: None,
+    };
+    for second in [3, 2 + pending() - 1] {
+        let decision = world.decide(second);
+        assert_eq!((creates(&decision), decision.requeue_at), (Some(Stage::Judge), Some(at(2 + pending()))));
+        world.settle(blocked(), second);
+    }
+    world.step(2 + pending());
+    world.expect(RunPhase::Failed, reason::TIMED_OUT);
+    let message = told(&world);
+    assert!(message.contains("exceeded quota") && message.contains("`tools/terraform`"), "{message}");
+}
+
+#[test]
+fn a_run_whose_plan_nobody_has_described_ends_with_its_workspace() {
+    let mut world = handed_over();
+    world.workspace.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(2)));
+    world.step(3);
+    world.expect(RunPhase::Discarded, reason::WORKSPACE_DELETED);
+}
+
 #[test]
 fn an_unchanged_plan_is_described_by_nobody() {
     let mut world = World::apply(RunApproval::Auto);
