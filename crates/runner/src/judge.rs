@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use hcl_edit::structure::Body;
-use knoll_api::wire::{EndReason, Job, LARGEST_PLAN_JSON, PlanJudged, path};
+use knoll_api::wire::{EndReason, Job, LARGEST_PLAN_JSON, PlanJudged, VERDICT_TIMEOUT, path};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
@@ -77,7 +77,7 @@ impl Steps {
             return Err(failed(format!("its JSON has {has} MiB, and they judge {most} MiB at most; split the module")));
         }
         let address = format!("{}?digest={digest}", path::PLAN_JSON);
-        let judged = self.hub.send("the plan's JSON", Method::PUT, &address, json.into()).await;
+        let judged = self.hub.submit("the plan's JSON", Method::PUT, &address, json.into(), VERDICT_TIMEOUT).await;
         let judged = judged.map_err(|error| failed(error.sentence()))?;
         let PlanJudged { results } = serde_json::from_slice(&judged).map_err(|error| failed(error.to_string()))?;
         for result in results {
