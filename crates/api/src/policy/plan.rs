@@ -181,7 +181,8 @@ pub struct GitPack {
     #[x_kube(validation = rules::inner_path())]
     pub path: Option<String>,
     /// A Secret of the operator's own namespace with credentials: `username` and `password`, or `token`, and `ca.crt` for a
-    /// private certificate authority; for ssh `identity` and `known_hosts`.
+    /// private certificate authority; for ssh `identity` and `known_hosts`. It needs the label
+    /// `knoll.dev/credentials: "true"`; no other Secret is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
 }
@@ -202,7 +203,7 @@ pub struct OciPack {
     #[x_kube(validation = rules::digest())]
     pub digest: String,
     /// A Secret of the operator's own namespace with `username` and `password`, or `token`, and `ca.crt` for a private
-    /// certificate authority.
+    /// certificate authority. It needs the label `knoll.dev/credentials: "true"`; no other Secret is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
 }
