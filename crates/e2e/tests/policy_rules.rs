@@ -290,7 +290,7 @@ struct Credentials<'a> {
 }
 
 impl<'a> Credentials<'a> {
-    fn create(world: &'a World, name: String, labels: &Value) -> Self {
+    fn create(world: &'a World, name: String, labels: &serde_json::Value) -> Self {
         let home = if world.is_real() { "knoll-system" } else { "kube-system" };
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}, "stringData": {"username": USER, "password": PASSWORD}});
         let _ = world.kubectl_with(&secret.to_string(), &["-n", home, "create", "-f", "-"]).ok();
