@@ -29,7 +29,7 @@ pub mod kinds {
     pub const WORKSPACE: &str = "workspace";
 }
 
-pub use archive::{Archive, ArchiveError};
+pub use archive::{Archive, ArchiveError, Pruned, Versions};
 pub use objects::{ObjectAddress, StoredObject};
 pub use record::{Record, RecordName};
 pub use retention::Retention;
