@@ -1,11 +1,14 @@
 //! The pod that describes the stored plan of a Run for the rules of Policies (`plan.isolated`).
 //!
 //! *Guarantees.* The pod that plans is fenced off before this one exists: from the write that hands the plan over, the Run
-//! names no pod until the operator has created this one. It is made of the frozen job's scheduling and limits, and of the
-//! Policy's image; nothing that a user wrote runs in it or is mounted there.
+//! names no pod until the operator has created this one. It is made of the frozen job's scheduling and limits, of the
+//! Policy's image and of the proxy of Policies; nothing that a user wrote runs in it or is mounted there.
 
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::MicroTime};
+use k8s_openapi::{
+    api::core::v1::{EnvVar, Pod},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
 use knoll_api::{
     names::{self, reason},
     pod::PodSettings,
@@ -80,9 +83,10 @@ pub(super) fn image(status: &RunStatus, pod: Option<&Pod>) -> Option<String> {
     })
 }
 
-/// What the pod is built from. Where and within which limits it runs is the user's choice, and what runs in it is not.
+/// What the pod is built from. Where and within which limits it runs is the user's choice, and what runs in it is not: its
+/// environment is the `proxy` of Policies, which it may need to reach the providers.
 #[must_use]
-pub fn template(job: &FrozenJob, isolated: &IsolatedPlan, platform: &Platform) -> PodTemplate {
+pub fn template(job: &FrozenJob, isolated: &IsolatedPlan, proxy: Vec<EnvVar>, platform: &Platform) -> PodTemplate {
     let PodSettings {
         resources,
         node_selector,
@@ -112,6 +116,7 @@ pub fn template(job: &FrozenJob, isolated: &IsolatedPlan, platform: &Platform) -
         priority_class_name,
         security_context,
         container_security_context,
+        env: proxy,
         ..PodSettings::default()
     };
     let of_installation = WorkspaceSpec {

@@ -256,7 +256,7 @@ fn job(version: Option<&str>) -> FrozenJob {
         "plan": {"serviceAccountName": "reader"},
         "resources": {"limits": {"memory": "1Gi"}},
         "nodeSelector": {"pool": "runs"},
-        "env": [{"name": "TF_CLI_ARGS", "value": "-x"}],
+        "env": [{"name": "TF_CLI_ARGS", "value": "-x"}, {"name": "HTTPS_PROXY", "value": "http://users-own"}],
         "envFrom": [{"secretRef": {"name": "keys"}}],
         "volumes": [{"name": "own", "configMap": {"name": "own"}}],
         "volumeMounts": [{"name": "own", "mountPath": "/own"}],
@@ -276,8 +276,8 @@ fn nothing_of_the_users_is_in_the_pod_that_describes() {
     let mut run = World::apply(RunApproval::Auto).run;
     run.spec.hooks = vec![hook.unwrap()];
     run.spec.attach = true;
-    let built = build(&run, &template(&job(None), &IsolatedPlan::default(), &platform()), Stage::Judge, &platform());
-    let pod = built.unwrap();
+    let template = template(&job(None), &IsolatedPlan::default(), Vec::new(), &platform());
+    let pod = build(&run, &template, Stage::Judge, &platform()).unwrap();
     let spec = pod.spec.as_ref().unwrap();
     assert_eq!(spec.service_account_name.as_deref(), Some("default"));
     assert_eq!(spec.automount_service_account_token, Some(false));
@@ -287,16 +287,43 @@ fn nothing_of_the_users_is_in_the_pod_that_describes() {
     let runner = &spec.containers[1];
     assert!(runner.resources.is_some() && runner.stdin.is_none() && runner.env_from.is_none());
     let text = serde_json::to_string(&pod).unwrap();
-    for word in ["TF_CLI_ARGS", "keys", "/own", "sidecar", "writer", "reader", "/plugins", "users/"] {
+    for word in ["TF_CLI_ARGS", "keys", "/own", "sidecar", "writer", "reader", "/plugins", "users"] {
         assert!(!text.contains(word), "`{word}` is in {text}");
     }
+}
+
+/// Where providers are reached by a proxy only, no plan could be described.
+#[test]
+fn the_pod_that_describes_has_the_proxy_of_policies_and_not_that_of_its_workspace() {
+    let supplies = |name: &str, proxy: Value| {
+        knoll_api::Policy::new(name, serde_json::from_value(json!({"defaults": {"proxy": proxy}})).unwrap())
+    };
+    let policies = effective(&[
+        supplies("a", json!({"https": "http://proxy-a:3128", "exclude": ["svc", "10.0.0.0/8"]})),
+        supplies("b", json!({"https": "http://proxy-b:3128", "http": "http://proxy-b:3128"})),
+    ]);
+    let run = World::apply(RunApproval::Auto).run;
+    let template = template(&job(None), &IsolatedPlan::default(), policies.proxy(), &platform());
+    let pod = build(&run, &template, Stage::Judge, &platform()).unwrap();
+    let runner = pod.spec.unwrap().containers.into_iter().find(|container| container.name == "runner").unwrap();
+    let env: BTreeMap<String, String> =
+        runner.env.unwrap().into_iter().filter_map(|env| Some((env.name, env.value?))).collect();
+    for (name, value) in [
+        ("HTTPS_PROXY", "http://proxy-a:3128"),
+        ("https_proxy", "http://proxy-a:3128"),
+        ("HTTP_PROXY", "http://proxy-b:3128"),
+        ("NO_PROXY", "svc,10.0.0.0/8"),
+    ] {
+        assert_eq!(env[name], value, "{name}");
+    }
+    assert!(!env.contains_key("TF_CLI_ARGS"));
 }
 
 #[test]
 fn the_image_is_that_of_the_policy_or_of_the_installation() {
     let image = |named: Option<&str>, version: Option<&str>| {
         let isolated = IsolatedPlan { image: named.map(str::to_owned), mirror: None };
-        template(&job(version), &isolated, &platform()).image
+        template(&job(version), &isolated, Vec::new(), &platform()).image
     };
     assert_eq!(image(None, None), "terraform:1.9");
     assert_eq!(image(None, Some("1.11.4")), "terraform:1.11.4");
