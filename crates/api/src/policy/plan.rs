@@ -25,8 +25,9 @@ pub struct PlanRules {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub rego: Vec<RegoPack>,
     /// Whether the JSON that the rules judge, and the text that people review, are made from the stored plan in a pod of its
-    /// own, which has nothing of the user's: no module, hooks, environment, variables, volumes or service account. Without it,
-    /// the pod that plans makes them, and code of a hostile module could forge them there.
+    /// own, which has nothing of the user's: no module, hooks, environment, variables, volumes or service account. Of
+    /// `defaults` it has the proxy. Without it, the pod that plans makes them, and code of a hostile module could forge them
+    /// there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolated: bool,
     /// The image of that pod, such as `registry.example.com/terraform`, with terraform or tofu on its PATH. Without a tag or a
