@@ -220,8 +220,8 @@ pub fn start_problem(run: &Run) -> Option<Cause> {
 #[must_use]
 pub fn decide(seen: &RunFacts<'_>, now: Timestamp) -> RunDecision {
     let status = status::of(seen.run);
-    let awaits_judge = matches!(status.phase, RunPhase::Starting | RunPhase::Running)
-        && steps::awaits_judge(&seen.run.spec, &status);
+    let awaits_judge =
+        matches!(status.phase, RunPhase::Starting | RunPhase::Running) && steps::awaits_judge(&seen.run.spec, &status);
     let has_no_pod = awaits_judge || matches!(status.phase, RunPhase::Pending | RunPhase::Queued | RunPhase::Review);
     if has_no_pod && seen.workspace.is_some_and(|workspace| workspace.metadata.deletion_timestamp.is_some()) {
         let message = format!("Workspace `{}` is being deleted, so nothing starts in it.", seen.run.spec.workspace);
@@ -499,7 +499,8 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
     }
     let deadline = after(pod.creation_timestamp().map(|time| time.0), limit);
     if is_past(deadline, now) {
-        let (phase, cause) = (status.phase, not_in_time(pending, why.as_ref(), isolated::image(&status, Some(pod)).as_deref()));
+        let (phase, cause) =
+            (status.phase, not_in_time(pending, why.as_ref(), isolated::image(&status, Some(pod)).as_deref()));
         status::enter(&mut status, run, phase, &cause, now);
         status.start_failure = Some(cause.message);
         return delete(pod, status);

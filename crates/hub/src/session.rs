@@ -75,7 +75,8 @@ impl Sessions {
             runs.any(|run| is_pod_of(&run, &claimed.uid) || waits_for_pod(&run)).then_some(())
         };
         let is_known = || self.known.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&claimed.uid);
-        let found = if expected().is_none() && is_known() { None } else { self.runs.wait_for(PATIENCE, expected).await };
+        let found =
+            if expected().is_none() && is_known() { None } else { self.runs.wait_for(PATIENCE, expected).await };
         found.ok_or_else(|| fenced(claimed))
     }
 

@@ -198,8 +198,14 @@ async fn a_copy_that_somebody_replaced_was_mounted_by_the_apply() {
     type Change = fn(&mut Secret);
     let changes: [(&str, Option<Change>); 5] = [
         ("deleted", None),
-        ("of other content", Some(|copy| drop(copy.data.as_mut().unwrap().insert("A".to_owned(), ByteString(b"2".to_vec()))))),
-        ("with one key more", Some(|copy| drop(copy.data.as_mut().unwrap().insert("B".to_owned(), ByteString::default())))),
+        (
+            "of other content",
+            Some(|copy| drop(copy.data.as_mut().unwrap().insert("A".to_owned(), ByteString(b"2".to_vec())))),
+        ),
+        (
+            "with one key more",
+            Some(|copy| drop(copy.data.as_mut().unwrap().insert("B".to_owned(), ByteString::default()))),
+        ),
         ("that can be changed", Some(|copy| copy.immutable = None)),
         ("of another Run", Some(|copy| copy.metadata.owner_references.as_mut().unwrap()[0].uid = "other".to_owned())),
     ];
@@ -295,5 +301,8 @@ async fn a_job_that_is_frozen_again_takes_the_place_of_the_one_before() {
     assert_ne!(second, first);
     jobs.get(&run, &second).await.unwrap();
     let stored = world.frozen().await;
-    assert!(stored.len() == 2 && stored.iter().all(|it| it.name_any().starts_with(&names(&second.digest))), "{stored:?}");
+    assert!(
+        stored.len() == 2 && stored.iter().all(|it| it.name_any().starts_with(&names(&second.digest))),
+        "{stored:?}"
+    );
 }

@@ -126,7 +126,8 @@ impl Connection {
         if table.open.get(&self.number).is_some_and(known) {
             return true;
         }
-        let of_group = |entry: &Entry| group.is_some() && entry.client.as_ref().is_some_and(|it| it.group.as_deref() == group);
+        let of_group =
+            |entry: &Entry| group.is_some() && entry.client.as_ref().is_some_and(|it| it.group.as_deref() == group);
         let count = |which: &dyn Fn(&Entry) -> bool| table.open.values().filter(|entry| which(entry)).count();
         if count(&known) >= bounds.client || count(&of_group) >= bounds.group {
             return false;
@@ -219,8 +220,11 @@ mod tests {
         let (connections, start) = (Connections::new(BOUNDS), Instant::now());
         let admitted = |last: u8| connections.admit(address(last), start).unwrap();
         let open: Vec<Place> = (1..=5).map(admitted).collect();
-        let identified: Vec<bool> =
-            open.iter().zip(["a", "b", "c", "d", "e"]).map(|(place, name)| place.0.identify(name, Some("team"))).collect();
+        let identified: Vec<bool> = open
+            .iter()
+            .zip(["a", "b", "c", "d", "e"])
+            .map(|(place, name)| place.0.identify(name, Some("team")))
+            .collect();
         assert_eq!(identified, [true, true, true, true, false]);
         assert!(open[4].0.identify("e", Some("other")), "another group has a share of its own");
         assert!(open[0].0.identify("a", Some("team")), "it is known already");

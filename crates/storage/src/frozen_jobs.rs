@@ -309,7 +309,8 @@ fn is_copy(job: &FrozenJob, object: &CopyOf, run: &ObjectId, secret: Secret) -> 
     if !is_frozen(&secret, run) {
         return false;
     }
-    let texts: BTreeMap<_, _> = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
+    let texts: BTreeMap<_, _> =
+        secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
     let keys = job.objects().remove(object).flatten();
     if keys.is_some_and(|keys| texts.keys().any(|key| !keys.contains(key))) {
         return false;

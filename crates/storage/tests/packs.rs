@@ -26,8 +26,11 @@ async fn a_policy_sent_the_content_of_every_secret_of_the_operator_to_a_server_o
     let packs = Storage::new(cluster.client()).packs(FetchSettings::default(), "default");
     // Nothing may be fetched from loopback, which is said before anything is sent.
     let used = "loopback";
-    for (name, expect) in [("missing", "no Secret"), ("unmarked", "no Secret"), ("unset", "no Secret"), ("marked", used)] {
-        let git = json!({"url": "https://127.0.0.1:1/rules.git", "commit": "1".repeat(40), "secretRef": {"name": name}});
+    for (name, expect) in
+        [("missing", "no Secret"), ("unmarked", "no Secret"), ("unset", "no Secret"), ("marked", used)]
+    {
+        let git =
+            json!({"url": "https://127.0.0.1:1/rules.git", "commit": "1".repeat(40), "secretRef": {"name": name}});
         let oci = json!({"repository": "127.0.0.1:1/rules", "digest": format!("sha256:{}", "1".repeat(64)), "secretRef": {"name": name}});
         for pack in [json!({"name": "p", "git": git}), json!({"name": "p", "oci": oci})] {
             let pack: RegoPack = serde_json::from_value(pack).unwrap();

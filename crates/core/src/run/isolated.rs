@@ -77,9 +77,14 @@ pub(super) fn image(status: &RunStatus, pod: Option<&Pod>) -> Option<String> {
             format!("It describes the plan in the image `{image}` of the Policy that demands it (spec.plan.image).")
         }
         (Some(image), None) => {
-            format!("It describes the plan in the image `{image}` of this installation; a Policy names another one in spec.plan.image.")
+            format!(
+                "It describes the plan in the image `{image}` of this installation; a Policy names another one in spec.plan.image."
+            )
         }
-        (None, _) => "It describes the plan in an image of this installation; a Policy names another one in spec.plan.image.".to_owned(),
+        (None, _) => {
+            "It describes the plan in an image of this installation; a Policy names another one in spec.plan.image."
+                .to_owned()
+        }
     })
 }
 

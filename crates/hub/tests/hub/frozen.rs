@@ -87,8 +87,7 @@ async fn an_apply_whose_copies_are_not_those_that_were_frozen_gets_no_job() {
     let freeze = async |run: &Run| {
         let workspace = world.api().get("w").await.unwrap();
         let settings = json!({"envFrom": [{"configMapRef": {"name": "settings"}}]});
-        let template =
-            PodTemplate { settings: serde_json::from_value(settings).unwrap(), ..PodTemplate::default() };
+        let template = PodTemplate { settings: serde_json::from_value(settings).unwrap(), ..PodTemplate::default() };
         let frozen = world.storage().frozen_jobs().freeze(run, &workspace, template, &Supplied::default()).await;
         json!(frozen.unwrap().1)
     };

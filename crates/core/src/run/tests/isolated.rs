@@ -159,7 +159,10 @@ fn a_pod_that_describes_and_never_starts_ends_its_run_and_names_the_image() {
     world.step(4 + pending());
     world.expect(RunPhase::Failed, reason::TIMED_OUT);
     let message = told(&world);
-    assert!(message.contains("`tools/terraform:1.9` of the Policy") && message.contains("(spec.plan.image)"), "{message}");
+    assert!(
+        message.contains("`tools/terraform:1.9` of the Policy") && message.contains("(spec.plan.image)"),
+        "{message}"
+    );
 }
 
 /// Its Workspace was locked for ever.
