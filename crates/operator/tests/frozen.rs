@@ -196,8 +196,9 @@ async fn workspace_with_settings(world: &World) {
 #[tokio::test]
 async fn a_copy_that_somebody_replaced_was_mounted_by_the_apply() {
     type Change = fn(&mut Secret);
-    let changes: [(&str, Option<Change>); 5] = [
+    let changes: [(&str, Option<Change>); 6] = [
         ("deleted", None),
+        ("made again as it was", Some(|_| {})),
         (
             "of other content",
             Some(|copy| drop(copy.data.as_mut().unwrap().insert("A".to_owned(), ByteString(b"2".to_vec())))),

@@ -104,7 +104,7 @@ impl FrozenJobs {
         let job = FrozenJob { salt, pods, inputs, references, copied: true };
         let bytes = serde_json::to_vec(&job).map_err(|error| Error::Blob(BlobError::Format(error)))?;
         let digest = Digest::of(&bytes);
-        let summary = job.summary(&digest);
+        let mut summary = job.summary(&digest);
         let secret = names::job_secret(&id.name, digest.as_str());
         let owned = Owned { immutable: true, ..Owned::of_run(run, &id, content::JOB, secret.clone()) };
         // The job is stored before its copies: an attempt that is cut off leaves its salt to the next one.
@@ -114,7 +114,7 @@ impl FrozenJobs {
             let sealer = self.storage.sealer(ContentKind::Job, &id.namespace, &id.name);
             owned.put::<Secret>(&self.storage, &id.namespace, &sealer, &bytes).await?;
         }
-        self.copy(&id, &owned, &job, &digest, &content).await?;
+        summary.copies = self.copy(&id, &owned, &job, &digest, &content).await?;
         self.tidy(&id, &left, &secret).await?;
         Ok((job, summary))
     }
@@ -163,7 +163,7 @@ impl FrozenJobs {
         Ok(())
     }
 
-    /// Stores the copies that the pods of a job use, as they are: the kubelet reads them.
+    /// Stores the copies that the pods of a job use, as they are: the kubelet reads them. Returns their UIDs.
     async fn copy(
         &self,
         id: &ObjectId,
@@ -171,7 +171,8 @@ impl FrozenJobs {
         job: &FrozenJob,
         digest: &Digest,
         content: &Content,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<String>, Error> {
+        let mut uids = Vec::new();
         let api: Api<Secret> = Api::namespaced(self.storage.client().clone(), &id.namespace);
         let keys = job.objects();
         for (object, name) in job.copies(&id.name, digest.as_str()).iter() {
@@ -181,19 +182,18 @@ impl FrozenJobs {
                 data.into_iter().flatten().map(|(key, value)| (key.clone(), ByteString(value.clone()))).collect();
             data.retain(|key, _| wanted.is_none_or(|wanted| wanted.contains(key)));
             let copy: Secret = owned.object(name, digest, Some(true), data);
-            match api.create(&PostParams::default(), &copy).await {
-                Ok(_) => {}
+            let stored = match api.create(&PostParams::default(), &copy).await {
+                Ok(stored) => stored,
                 // An earlier attempt has made it, unless it is somebody else's.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                    let known = api.get_opt(name).await?;
-                    if !known.is_some_and(|known| is_copy(job, object, id, known)) {
-                        return Err(BlobError::Occupied { kind: "Secret".to_owned(), name: name.to_owned() }.into());
-                    }
+                    let known = api.get_opt(name).await?.filter(|known| is_copy(job, object, id, known));
+                    known.ok_or_else(|| BlobError::Occupied { kind: "Secret".to_owned(), name: name.to_owned() })?
                 }
                 Err(error) => return Err(error.into()),
-            }
+            };
+            uids.push(stored.uid().unwrap_or_default());
         }
-        Ok(())
+        Ok(uids)
     }
 
     /// The frozen job of a Run, after a look at all that it refers to by name, and at the copies of it that its pods have:
@@ -215,7 +215,8 @@ impl FrozenJobs {
         }
     }
 
-    /// Compares the copies that pods mount with what was frozen. An immutable Secret can still be deleted and made again.
+    /// Compares the copies that pods mount with what was frozen. An immutable Secret can still be deleted and made again:
+    /// the UID tells, also when the content is back that it had.
     async fn compare_copies(
         &self,
         id: &ObjectId,
@@ -223,9 +224,12 @@ impl FrozenJobs {
         summary: &FrozenJobSummary,
     ) -> Result<(), FreezeError> {
         let api: Api<Secret> = Api::namespaced(self.storage.client().clone(), &id.namespace);
-        for (object, name) in job.copies(&id.name, &summary.digest).iter() {
+        for (number, (object, name)) in job.copies(&id.name, &summary.digest).iter().enumerate() {
+            // A job that was frozen by an earlier version names no UIDs.
+            let is_known =
+                |copy: &Secret| summary.copies.is_empty() || summary.copies.get(number) == copy.uid().as_ref();
             let copy = api.get_opt(name).await?;
-            if !copy.is_some_and(|copy| is_copy(job, object, id, copy)) {
+            if !copy.is_some_and(|copy| is_known(&copy) && is_copy(job, object, id, &copy)) {
                 let CopyOf { kind, name: original, usage: _ } = object;
                 let what = format!(
                     "The Secret `{name}`, the frozen copy of `{kind:?}/{original}` that the pods of the run use,"
@@ -305,12 +309,12 @@ fn is_frozen(secret: &Secret, run: &ObjectId) -> bool {
 }
 
 /// Whether a Secret is the copy of this object as it was when the job was frozen.
-fn is_copy(job: &FrozenJob, object: &CopyOf, run: &ObjectId, secret: Secret) -> bool {
-    if !is_frozen(&secret, run) {
+fn is_copy(job: &FrozenJob, object: &CopyOf, run: &ObjectId, secret: &Secret) -> bool {
+    if !is_frozen(secret, run) {
         return false;
     }
-    let texts: BTreeMap<_, _> =
-        secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
+    let texts: BTreeMap<String, Vec<u8>> =
+        secret.data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone())).collect();
     let keys = job.objects().remove(object).flatten();
     if keys.is_some_and(|keys| texts.keys().any(|key| !keys.contains(key))) {
         return false;
