@@ -290,9 +290,9 @@ struct Credentials<'a> {
 }
 
 impl<'a> Credentials<'a> {
-    fn create(world: &'a World, name: String) -> Self {
+    fn create(world: &'a World, name: String, labels: &serde_json::Value) -> Self {
         let home = if world.is_real() { "knoll-system" } else { "kube-system" };
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"username": USER, "password": PASSWORD}});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}, "stringData": {"username": USER, "password": PASSWORD}});
         let _ = world.kubectl_with(&secret.to_string(), &["-n", home, "create", "-f", "-"]).ok();
         Self { world, home, name }
     }
@@ -311,7 +311,9 @@ async fn packs_of_a_repository_and_of_a_registry_judge_and_without_them_nothing_
     let world = World::get();
     let namespace = world.namespace().await;
     namespace.create(&workspace("w"));
-    let secret = Credentials::create(world, format!("packs-{}", namespace.name));
+    let marked = json!({"knoll.dev/credentials": "true"});
+    let secret = Credentials::create(world, format!("packs-{}", namespace.name), &marked);
+    let other = Credentials::create(world, format!("other-{}", namespace.name), &json!({}));
     let repositories = Repositories::new();
     repositories.create("rules.git");
     let commit =
@@ -336,7 +338,8 @@ async fn packs_of_a_repository_and_of_a_registry_judge_and_without_them_nothing_
 
     for (name, plan, expect) in [
         ("gone", git(&"1".repeat(40), &secret.name), "cannot reach"),
-        ("anybody", git(&"2".repeat(40), "nowhere"), "the Secret `nowhere` does not exist in the operator's namespace"),
+        ("anybody", git(&"2".repeat(40), "nowhere"), "has no Secret `nowhere` with the label `knoll.dev/credentials"),
+        ("unmarked", git(&"3".repeat(40), &other.name), "` with the label `knoll.dev/credentials: \"true\"`"),
     ] {
         let other = PolicyOf::apply(&namespace, "git", &plan).await;
         namespace.create(&run(name, "w", &inline(MODULE)));

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
+use knoll_api::names::label;
 use knoll_api::policy::RegoPack;
 use knoll_fetch::{Credentials, Settings, Texts};
-use kube::Api;
+use kube::{Api, ResourceExt};
 
 use crate::{Storage, message_of};
 
@@ -104,13 +105,18 @@ impl Packs {
         fetched.map_err(|error| PackUnavailable(format!("`{field}`: {error}")))
     }
 
+    /// The credentials in a Secret that is marked for it. Whoever writes Policies chooses the server that they are sent to,
+    /// and need not have a right to read the Secrets of the operator.
     async fn credentials(&self, name: &str) -> Result<Credentials, PackUnavailable> {
         let api: Api<Secret> = Api::namespaced(self.storage.client().clone(), &self.home);
-        match api.get_opt(name).await {
+        let is_marked = |secret: &Secret| secret.labels().get(label::CREDENTIALS).is_some_and(|value| value == "true");
+        match api.get_opt(name).await.map(|secret| secret.filter(is_marked)) {
             Ok(Some(secret)) => Ok(Credentials::read(&secret.data.unwrap_or_default())),
+            // Which of the two it is would tell the names of other Secrets.
             Ok(None) => Err(PackUnavailable(format!(
-                "`secretRef`: the Secret `{name}` does not exist in the operator's namespace `{}`; create it there, or correct `secretRef`",
-                self.home
+                "`secretRef`: the operator's namespace `{}` has no Secret `{name}` with the label `{}: \"true\"`; create it or set its label there, or correct `secretRef`",
+                self.home,
+                label::CREDENTIALS
             ))),
             Err(error) => {
                 Err(PackUnavailable(format!("`secretRef`: the Secret `{name}` cannot be read: {}", message_of(&error))))

@@ -25,8 +25,9 @@ pub struct PlanRules {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub rego: Vec<RegoPack>,
     /// Whether the JSON that the rules judge, and the text that people review, are made from the stored plan in a pod of its
-    /// own, which has nothing of the user's: no module, hooks, environment, variables, volumes or service account. Without it,
-    /// the pod that plans makes them, and code of a hostile module could forge them there.
+    /// own, which has nothing of the user's: no module, hooks, environment, variables, volumes or service account. Of
+    /// `defaults` it has the proxy. Without it, the pod that plans makes them, and code of a hostile module could forge them
+    /// there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolated: bool,
     /// The image of that pod, such as `registry.example.com/terraform`, with terraform or tofu on its PATH. Without a tag or a
@@ -181,7 +182,8 @@ pub struct GitPack {
     #[x_kube(validation = rules::inner_path())]
     pub path: Option<String>,
     /// A Secret of the operator's own namespace with credentials: `username` and `password`, or `token`, and `ca.crt` for a
-    /// private certificate authority; for ssh `identity` and `known_hosts`.
+    /// private certificate authority; for ssh `identity` and `known_hosts`. It needs the label
+    /// `knoll.dev/credentials: "true"`; no other Secret is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
 }
@@ -202,7 +204,7 @@ pub struct OciPack {
     #[x_kube(validation = rules::digest())]
     pub digest: String,
     /// A Secret of the operator's own namespace with `username` and `password`, or `token`, and `ca.crt` for a private
-    /// certificate authority.
+    /// certificate authority. It needs the label `knoll.dev/credentials: "true"`; no other Secret is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
 }

@@ -219,7 +219,8 @@ impl Rules {
                     Err(error) => failed.push(Finding::failure(&pack.name, error.to_string())),
                 }
             }
-            let mut findings = self.evaluator.findings(&policy.name_any(), &set, plan.clone()).await;
+            let place = self.evaluator.place("", &policy.name_any()).await;
+            let mut findings = self.evaluator.findings(&place, &set, plan.clone()).await;
             findings.append(&mut failed);
             all.push(Judged { policy: policy.name_any(), overridable: rules.overrides.is_some(), findings });
         }
