@@ -10,7 +10,7 @@ use knoll_api::workspace::Workspace;
 use knoll_e2e::git::{HttpServer, PASSWORD, Repositories, USER};
 use knoll_e2e::manifests::{MODULE, inline, run, workspace};
 use knoll_e2e::registry::Registry;
-use knoll_e2e::{DEADLINE, Namespace, World};
+use knoll_e2e::{Namespace, TIMEOUT, World};
 use kube::Api;
 use kube::runtime::wait::await_condition;
 use serde_json::json;
@@ -430,7 +430,7 @@ async fn policy_until(namespace: &Namespace, name: &str, status: &str, part: &st
             found.observed_generation == generation && found.status == status && found.message.contains(part)
         })
     };
-    let found = tokio::time::timeout(DEADLINE, await_condition(policies, name, is_so)).await;
+    let found = tokio::time::timeout(TIMEOUT, await_condition(policies, name, is_so)).await;
     let shown = || namespace.kubectl(&["get", "policy.knoll.dev", name, "-o", "jsonpath={.status}"]).ok();
     let Ok(found) = found else { panic!("never {status} with `{part}`: {}", shown()) };
     condition_of(&found.unwrap().unwrap()).unwrap().message.clone()
@@ -468,8 +468,8 @@ async fn the_status_of_a_policy_names_each_field_that_cannot_be_read() {
     // Where an administrator looks, and where a user does.
     let listed = namespace.kubectl(&["get", "policy.knoll.dev", &policy.name]).ok();
     assert!(listed.contains("REASON") && listed.contains("False   InvalidSpec"), "{listed}");
-    let listed = namespace.knoll(&["policy", "list"]);
-    assert!(listed.text().contains(&format!("policy `{}`: `spec.plan.rules[1]`", policy.name)), "{}", listed.text());
+    let listed = namespace.knoll(&["policy", "list"]).stderr;
+    assert!(listed.contains(&format!("policy `{}`: `spec.plan.rules[1]`", policy.name)), "{listed}");
     let shown = |found: &Workspace| {
         let settings = found.status.iter().flat_map(|status| &status.policy);
         settings.into_iter().any(|setting| setting.value.starts_with("unreadable: `spec.plan.rules[1]`"))
