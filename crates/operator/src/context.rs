@@ -242,7 +242,7 @@ impl Context {
     pub fn new(parts: ContextParts) -> Self {
         let ContextParts { client, platform, fetch, rules, caches, ask, events, metrics, backups } = parts;
         let storage = Storage::new(client.clone());
-        let rule_checks = RuleChecks::new(rules.evaluator, storage.packs(fetch.clone(), &rules.home));
+        let rule_checks = RuleChecks::new(&rules.evaluator, storage.packs(fetch.clone(), &rules.home));
         let sources = RemoteSources::new(storage.sources(fetch));
         Self {
             client,

@@ -59,6 +59,12 @@ impl Evaluator {
         Self { program: program.into(), processes: Arc::new(Semaphore::new(PROCESSES)), shares: Arc::default() }
     }
 
+    /// The same program with one process of its own at a time, whatever others evaluate.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { program: self.program.clone(), processes: Arc::new(Semaphore::new(1)), shares: Arc::default() }
+    }
+
     /// Waits for a place of a process. The semaphores are never closed, so there always is one in the end.
     async fn place(&self, policy: &str) -> Place {
         let share = self.share(policy);

@@ -39,8 +39,9 @@ struct RuleCheck {
 }
 
 impl RuleChecks {
-    pub fn new(evaluator: Evaluator, packs: Packs) -> Self {
-        Self { evaluator, packs, known: Mutex::default() }
+    pub fn new(evaluator: &Evaluator, packs: Packs) -> Self {
+        // Plans are judged meanwhile, also those of a Policy whose rules never end.
+        Self { evaluator: evaluator.apart(), packs, known: Mutex::default() }
     }
 
     /// What the rules of a Policy came to; `None` while that is not known. Begins a check if one is due.
