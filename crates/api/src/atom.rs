@@ -25,6 +25,7 @@ use crate::{duration::Duration, rules, variables::KeyRef};
         .message("spec.dependsOn: an Atom cannot depend on itself; name other Atoms or Stacks"),
     printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Current", type_ = "string", json_path = ".status.currentVersion"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status", priority = 1),
     printcolumn(name = "Last-Good", type_ = "string", json_path = ".status.lastGoodVersion", priority = 1),

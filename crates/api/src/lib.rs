@@ -46,7 +46,7 @@ pub use crds::crds;
 pub use digest::{Digest, DigestError};
 pub use duration::Duration;
 pub use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-pub use policy::{Policy, PolicySpec};
+pub use policy::{Policy, PolicySpec, PolicyStatus};
 pub use purpose::Purpose;
 pub use run::{Run, RunPhase, RunSpec, RunStatus};
 pub use source::Source;

@@ -178,6 +178,10 @@ pub mod reason {
     pub const DUPLICATE: &str = "Duplicate";
     /// An Approval counts, and further ones are needed.
     pub const COUNTED: &str = "Counted";
+    /// Every field of a Policy can be read.
+    pub const VALID: &str = "Valid";
+    /// A pack of rules of a Policy cannot be had; it is tried again.
+    pub const PACK_UNAVAILABLE: &str = "PackUnavailable";
     /// The spec is invalid.
     pub const INVALID_SPEC: &str = "InvalidSpec";
     /// A dependency is not Ready.

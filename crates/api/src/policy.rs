@@ -1,6 +1,6 @@
 //! [`Policy`]: what an organisation demands of the runs in a set of Workspaces.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,13 +25,22 @@ use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};
     version = "v1alpha1",
     kind = "Policy",
     plural = "policies",
+    status = "PolicyStatus",
     derive = "PartialEq",
     category = "knoll",
     doc = "What an organisation demands of the runs in a set of Workspaces: reviews, sources, images, accounts, hooks, plans.",
     printcolumn(name = "Floor", type_ = "string", json_path = ".spec.review.floor"),
     printcolumn(name = "Approvers", type_ = "integer", json_path = ".spec.review.approvers"),
     printcolumn(name = "Four-Eyes", type_ = "boolean", json_path = ".spec.review.fourEyes"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Hooks", type_ = "string", json_path = ".spec.allow.hooks", priority = 1),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -62,6 +71,20 @@ pub struct PolicySpec {
     /// Settings for Workspaces and Atoms that do not have their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defaults: Option<DefaultSettings>,
+}
+
+/// What the operator found in a Policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyStatus {
+    /// `Ready` if every field can be read and every pack of rules is there; otherwise its message names each field that
+    /// cannot be read, and why. `Stalled` if the Policy has to be corrected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// The generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
 }
 
 /// Who has to agree to a run.

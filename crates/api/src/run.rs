@@ -39,6 +39,7 @@ use crate::{
     printcolumn(name = "Workspace", type_ = "string", json_path = ".spec.workspace"),
     printcolumn(name = "Operation", type_ = "string", json_path = ".spec.operation"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Add", type_ = "integer", json_path = ".status.plan.add"),
     printcolumn(name = "Change", type_ = "integer", json_path = ".status.plan.change"),
     printcolumn(name = "Destroy", type_ = "integer", json_path = ".status.plan.destroy"),

@@ -37,6 +37,7 @@ use crate::{
         .message("spec.variablesFrom: a Stack cannot use its own outputs; name another Stack"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Revision", type_ = "string", json_path = ".status.revision"),
     printcolumn(name = "Drifted", type_ = "string", json_path = ".status.conditions[?(@.type==\"Drifted\")].status"),
     printcolumn(name = "Last-Run", type_ = "string", json_path = ".status.lastRun"),

@@ -28,6 +28,7 @@ use crate::{
     validation = crate::rules::name_fits_label(),
     validation = crate::rules::name_is_of_no_state(),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Active", type_ = "string", json_path = ".status.active"),
     printcolumn(name = "Serial", type_ = "integer", json_path = ".status.state.serial"),
     printcolumn(name = "Resources", type_ = "integer", json_path = ".status.state.resources"),

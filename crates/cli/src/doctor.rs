@@ -59,9 +59,11 @@ impl State {
 }
 
 /// What a user does, and the permissions it requires: verb, group, resource, subresource.
-const NEEDS: [(&str, &[(&str, &str, &str, &str)]); 4] = [
+/// What a user may want to do, the role for it, and the permissions that it takes.
+const NEEDS: [(&str, &str, &[(&str, &str, &str, &str)]); 4] = [
     (
         "start runs",
+        "knoll-user",
         &[
             ("create", GROUP, "runs", ""),
             ("create", "", "configmaps", ""),
@@ -71,9 +73,9 @@ const NEEDS: [(&str, &[(&str, &str, &str, &str)]); 4] = [
             ("create", "", "pods", "attach"),
         ],
     ),
-    ("create workspaces", &[("create", GROUP, "workspaces", "")]),
-    ("approve plans", &[("create", GROUP, "approvals", "")]),
-    ("read states", &[("get", "", "secrets", "")]),
+    ("create workspaces", "knoll-editor", &[("create", GROUP, "workspaces", "")]),
+    ("approve plans", "knoll-approver", &[("create", GROUP, "approvals", "")]),
+    ("read states", "knoll-user", &[("get", "", "secrets", "")]),
 ];
 
 /// Runs all checks. The exit code is 1 when runs cannot work.
@@ -131,8 +133,8 @@ async fn cluster(connection: &Connection, findings: &mut Vec<Finding>) {
         findings.push(finding("namespace", State::Bad, text));
         return;
     }
-    for (what, needs) in NEEDS {
-        findings.push(access(&session, what, needs).await);
+    for (what, role, needs) in NEEDS {
+        findings.push(access(&session, what, role, needs).await);
     }
 }
 
@@ -184,7 +186,7 @@ fn schema(crd: &CustomResourceDefinition) -> Option<serde_json::Value> {
     serde_json::to_value(version.schema.as_ref()?).ok()
 }
 
-async fn access(session: &Session, what: &'static str, needs: &[(&str, &str, &str, &str)]) -> Finding {
+async fn access(session: &Session, what: &str, role: &str, needs: &[(&str, &str, &str, &str)]) -> Finding {
     let api: Api<SelfSubjectAccessReview> = Api::all(session.cluster.client.clone());
     let mut missing = Vec::new();
     for (verb, group, resource, subresource) in needs {
@@ -213,8 +215,11 @@ async fn access(session: &Session, what: &'static str, needs: &[(&str, &str, &st
     if missing.is_empty() {
         return finding("access", State::Good, format!("you can {what} in namespace `{}`", session.namespace));
     }
-    let text =
-        format!("you cannot {what} in namespace `{}`, missing permissions: {}", session.namespace, missing.join(", "));
+    let text = format!(
+        "you cannot {what} in namespace `{}` without the role `{role}`, missing permissions: {}",
+        session.namespace,
+        missing.join(", ")
+    );
     finding("access", State::Poor, text)
 }
 

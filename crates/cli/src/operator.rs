@@ -13,10 +13,12 @@ use knoll_core::pod::{Platform, PluginCache, Runner, ToolImage};
 use knoll_core::stop_times::Silence;
 use knoll_deploy::{HUB_PORT, LEASE, METRICS_PORT, PAGE_PORT, SERVICE};
 use knoll_hub::{Hub, HubSettings, Tls};
+use knoll_operator::RuleSettings;
 use knoll_operator::health::Health;
 use knoll_operator::lease;
 use knoll_operator::metrics::Metrics;
 use knoll_page::{Connect, Hosts, Page, PageSettings, RunningPage, SessionKey};
+use knoll_rules::Evaluator;
 use kube::{Api, Client, Config};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -161,11 +163,12 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
     let listen = args.hub_listen.unwrap_or_else(|| every_address(HUB_PORT));
     let observer = services::observer(&metrics);
     let storage = knoll_storage::Storage::new(client.clone());
+    let rules = RuleSettings { evaluator: Evaluator::default(), home: home.clone() };
     let settings = HubSettings {
         fetch: fetch.clone(),
         silence: args.runner_silence,
         home: home.clone(),
-        ..HubSettings::default()
+        evaluator: rules.evaluator.clone(),
     };
     let hub = Hub::start(storage, namespace, listen, tls, settings, observer, stop.clone()).await?;
     let metrics_listen = args.metrics_listen.unwrap_or_else(|| every_address(METRICS_PORT));
@@ -204,6 +207,7 @@ async fn start(args: &OperatorArgs, stop: &CancellationToken) -> Result<services
         health: Health::default(),
         fetch,
         backup,
+        rules,
     };
     Ok(services::start(client, hub, monitor, page, settings, stop.clone()))
 }

@@ -31,15 +31,20 @@ pub fn error(args: &[OsString], cli: &Command) -> Option<Error> {
         let problem = format!("unexpected argument `{written}`; did you mean `{meant}`?");
         (written, problem)
     });
-    let (written, problem) = wrong.or_else(|| {
+    let wrong = wrong.or_else(|| {
         let written = find_misplaced(args, &named, cli)?;
         let problem = format!("unexpected argument `{written}`: it is a flag of `knoll apply` and `knoll destroy`");
         Some((written, problem))
-    })?;
+    });
+    let lacking = find_lacking(args, &named);
     // Only a built command knows its usage.
     let mut built = cli.clone();
     built.build();
     let named = find(args, &built);
+    let Some((written, problem)) = wrong else {
+        let message = format!("a value is required for `{}` but none was supplied", lacking?);
+        return Some(named.command.clone().error(ErrorKind::InvalidValue, message));
+    };
     let program = named.command.get_bin_name().unwrap_or("knoll");
     let message = format!(
         "{problem}\n\n  \
@@ -49,7 +54,7 @@ pub fn error(args: &[OsString], cli: &Command) -> Option<Error> {
 }
 
 fn find_typo(args: &[OsString], named: &Named<'_>) -> Option<Typo> {
-    passed_on(args, named).into_iter().find_map(|written| {
+    passed_on(args, named).into_iter().find_map(|Passed { written, .. }| {
         let meant = meant(written.trim_start_matches('-'), named)?;
         Some(Typo { written, meant })
     })
@@ -59,11 +64,25 @@ fn find_typo(args: &[OsString], named: &Named<'_>) -> Option<Typo> {
 fn find_misplaced(args: &[OsString], named: &Named<'_>, cli: &Command) -> Option<String> {
     let apply = cli.find_subcommand("apply")?;
     let is_knolls = |name: &str| apply.get_arguments().any(|arg| arg.get_long() == Some(name)) && !flags::exists(name);
-    passed_on(args, named).into_iter().find(|written| written.strip_prefix("--").is_some_and(is_knolls))
+    let mut written = passed_on(args, named).into_iter().map(|flag| flag.written);
+    written.find(|written| written.strip_prefix("--").is_some_and(is_knolls))
 }
 
-/// The flags that go to terraform, without values, as far as the command takes flags of terraform.
-fn passed_on(args: &[OsString], named: &Named<'_>) -> Vec<String> {
+/// The flag at the end whose value is missing. The runner ends terraform's arguments with flags of its own, and terraform
+/// would take one of them for the value.
+fn find_lacking(args: &[OsString], named: &Named<'_>) -> Option<String> {
+    passed_on(args, named).into_iter().find(|flag| flag.lacks_value).map(|flag| flag.written)
+}
+
+/// A flag that goes to terraform.
+struct Passed {
+    /// The flag as it was written, without a value.
+    written: String,
+    lacks_value: bool,
+}
+
+/// The flags that go to terraform, as far as the command takes flags of terraform.
+fn passed_on(args: &[OsString], named: &Named<'_>) -> Vec<Passed> {
     let mut found = Vec::new();
     // The arguments of a shell are not terraform's.
     if !is_run(named.command) || flags::of(&named.words).next().is_none() {
@@ -79,10 +98,9 @@ fn passed_on(args: &[OsString], named: &Named<'_>) -> Vec<String> {
         }
         let written = arg.split('=').next().unwrap_or_default();
         let Some(name) = written.strip_prefix("--").or_else(|| written.strip_prefix('-')) else { continue };
-        if flags::has_value(&named.words, name) && !arg.contains('=') {
-            args.next();
-        }
-        found.push(written.to_owned());
+        let takes_next = flags::has_value(&named.words, name) && !arg.contains('=');
+        let lacks_value = takes_next && args.next().is_none();
+        found.push(Passed { written: written.to_owned(), lacks_value });
     }
     found
 }
@@ -118,6 +136,22 @@ mod tests {
         let found = find_typo(&args, &find(&args, &cli));
         let expect = expect.map(|(written, meant)| Typo { written: written.into(), meant: meant.into() });
         assert_eq!(found, expect, "{words}");
+    }
+
+    #[test]
+    fn a_flag_without_its_value_was_told_of_as_a_variable_named_refresh_only() {
+        let cli = crate::cli::Cli::command();
+        let lacking = |words: &str| {
+            let args: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+            find_lacking(&args, &find(&args, &cli))
+        };
+        assert_eq!(lacking("knoll plan -var").as_deref(), Some("-var"));
+        assert_eq!(lacking("knoll apply -auto-approve -w net --target").as_deref(), Some("--target"));
+        for fine in
+            ["knoll plan -var x=1", "knoll plan -var=", "knoll plan -destroy", "knoll sh -var", "knoll plan -- -var"]
+        {
+            assert_eq!(lacking(fine), None, "{fine}");
+        }
     }
 
     #[test]

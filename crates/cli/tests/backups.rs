@@ -55,6 +55,15 @@ impl Knoll {
         text
     }
 
+    /// What a command prints, and what it says aside.
+    #[track_caller]
+    fn both(&self, words: &[&str]) -> (String, String) {
+        let output = self.call(words);
+        let (text, aside) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert!(output.status.success(), "knoll {words:?}: {text}{aside}");
+        (text, aside)
+    }
+
     #[track_caller]
     fn fails(&self, words: &[&str]) -> String {
         let output = self.call(words);
@@ -137,7 +146,7 @@ fn the_cluster_is_gone_and_everything_comes_back_by_one_command() {
         "spec": {"namespaceSelector": {"matchLabels": {"env": "none"}}, "review": {"floor": "Manual"}}});
     first.kubectl(&["create", "-f", "-"], &policy);
     let stack = json!({"apiVersion": "knoll.dev/v1alpha1", "kind": "Stack", "metadata": {"name": "net", "namespace": "team"},
-        "spec": {"source": {"inline": {"main.tf": module(2)}}}});
+        "spec": {"source": {"inline": {"main.tf": module(2)}}, "variablesFrom": [{"secretRef": {"name": "sizes", "optional": true}}]}});
     first.kubectl(&["create", "-f", "-"], &stack);
     first.write(&module(3));
     first.ok(&["workspace", "new", "app", "-n", "default"]);
@@ -179,7 +188,14 @@ fn the_cluster_is_gone_and_everything_comes_back_by_one_command() {
         "{planned}"
     );
 
-    let restored = second.ok(&EVERYTHING);
+    // A Secret is not in the backups, and a Stack that is there already stays.
+    let (restored, aside) = second.both(&EVERYTHING);
+    assert!(aside.contains("Left as they are, because the cluster has them: workspace `app`"), "{aside}");
+    assert!(
+        aside.contains("stack `net` in namespace `team` refers to secret `sizes`, which the cluster does not have"),
+        "{aside}"
+    );
+    assert!(aside.contains("`knoll stack plan net -n team`, then `knoll stack resume net -n team`"), "{aside}");
     for what in ["policy `limits`", "namespace `team`", "stack `net` in namespace `team`, suspended", "workspace `app`"]
     {
         assert!(restored.contains(what), "{what} in\n{restored}");
@@ -200,8 +216,9 @@ fn the_cluster_is_gone_and_everything_comes_back_by_one_command() {
         (&before["lineage"], &before["resources"]),
         "nothing was created again"
     );
-    let again = second.ok(&EVERYTHING);
+    let (again, aside) = second.both(&EVERYTHING);
     assert!(!again.contains("Restored"), "{again}");
+    assert!(aside.contains("stack `net` in namespace `team` is in the cluster and not suspended"), "{aside}");
 
     // A newer state stays, unless the user says otherwise.
     second.write(&module(5));

@@ -289,7 +289,9 @@ fn what_is_wrong_with_a_cluster_is_said() {
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", &meanwhile)]);
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", "no-such-editor")]);
     session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", "rm")]);
-    session.call_with(&home.module(), &["workspace", "edit"], &[("PATH", "/nowhere")]);
+    session.call_with(&home.module(), &["workspace", "edit"], &[("PATH", "/nowhere"), ("EDITOR", "vi")]);
+    // An editor without a terminal waited for ever.
+    session.call_with(&home.module(), &["workspace", "edit"], &[("EDITOR", ""), ("VISUAL", ""), ("KNOLL_EDITOR", "")]);
     session.call("uninstall");
     session.call("plan -n other");
     session.call("workspace new x -n other");

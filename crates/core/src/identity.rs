@@ -63,6 +63,12 @@ impl<K: Resource> Subject<K> {
         Ok(Self { id: ObjectId::of(object.as_ref())?, object })
     }
 
+    /// The subject of this identity, which was read from the object.
+    #[must_use]
+    pub fn identified(id: ObjectId, object: Arc<K>) -> Self {
+        Self { id, object }
+    }
+
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.id.namespace

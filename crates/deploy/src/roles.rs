@@ -15,8 +15,15 @@ const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
 const KINDS: &[&str] = &["approvals", "atoms", "atomversions", "runs", "stacks", "workspaces"];
 
-const STATUS: &[&str] =
-    &["approvals/status", "atoms/status", "atomversions/status", "runs/status", "stacks/status", "workspaces/status"];
+const STATUS: &[&str] = &[
+    "approvals/status",
+    "atoms/status",
+    "atomversions/status",
+    "policies/status",
+    "runs/status",
+    "stacks/status",
+    "workspaces/status",
+];
 
 /// The role with which the operator acts as the service accounts of Atoms.
 const ATOMS: &str = "knoll-atoms";

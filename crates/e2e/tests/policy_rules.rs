@@ -1,6 +1,8 @@
 //! Rules on plans: the hub judges each plan before it is reviewed or applied, and nobody gets past a denial.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use knoll_api::Policy;
 use knoll_api::names::{condition, reason};
 use knoll_api::policy::RuleAction;
 use knoll_api::run::{Run, RunPhase, RunStatus};
@@ -8,7 +10,9 @@ use knoll_api::workspace::Workspace;
 use knoll_e2e::git::{HttpServer, PASSWORD, Repositories, USER};
 use knoll_e2e::manifests::{MODULE, inline, run, workspace};
 use knoll_e2e::registry::Registry;
-use knoll_e2e::{Namespace, World};
+use knoll_e2e::{Namespace, TIMEOUT, World};
+use kube::Api;
+use kube::runtime::wait::await_condition;
 use serde_json::json;
 
 const CREATE: [&str; 3] = ["create", "-f", "-"];
@@ -412,4 +416,89 @@ async fn a_new_rule_is_tried_on_the_plans_that_are_kept() {
     let _ = namespace.kubectl(&["delete", "run", "seen", "--timeout=60s"]).ok();
     let gone = ["wait", "--for=delete", "secret/knoll-description-seen", "--timeout=60s"];
     let _ = namespace.kubectl(&gone).ok();
+}
+
+/// The Ready condition of a Policy.
+fn condition_of(policy: &Policy) -> Option<&Condition> {
+    policy.status.as_ref()?.conditions.iter().find(|found| found.type_ == condition::READY)
+}
+
+/// The message of a Policy that is Ready or not, once it says this.
+async fn policy_until(namespace: &Namespace, name: &str, status: &str, part: &str) -> String {
+    let policies: Api<Policy> = Api::all(World::get().client().await);
+    let is_so = |policy: Option<&Policy>| {
+        let generation = policy.and_then(|policy| policy.metadata.generation);
+        let found = policy.and_then(condition_of);
+        found.is_some_and(|found| {
+            found.observed_generation == generation && found.status == status && found.message.contains(part)
+        })
+    };
+    let found = tokio::time::timeout(TIMEOUT, await_condition(policies, name, is_so)).await;
+    let shown = || namespace.kubectl(&["get", "policy.knoll.dev", name, "-o", "jsonpath={.status}"]).ok();
+    let Ok(found) = found else { panic!("never {status} with `{part}`: {}", shown()) };
+    condition_of(&found.unwrap().unwrap()).unwrap().message.clone()
+}
+
+#[tokio::test]
+async fn the_status_of_a_policy_names_each_field_that_cannot_be_read() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w"));
+    let text = "package main\nwarn contains \"w\" if { false }\n";
+    let at = format!(
+        "{{namespace: {}, name: packs, key: main.rego, digest: \"{}\"}}",
+        namespace.name,
+        knoll_api::Digest::of(text)
+    );
+    let good = rule("good", "Warn", "changes.filter(c, 'delete' in c.actions)", "m");
+    let broken = rule("broken", "Warn", "changes.filter(c,", "m");
+    let typo = rule("typo", "Deny", "resources.size() > 0", "m");
+    let packs = format!(
+        "rego: [{{name: brace, inline: \"package main\\ndeny contains 1 if {{\"}}, {{name: map, configMap: {at}}}]"
+    );
+    let plan = format!("rules: [{good}, {broken}, {typo}], {packs}");
+    let policy = PolicyOf::apply(&namespace, "unreadable", &plan).await;
+    let message = policy_until(&namespace, &policy.name, "False", "spec.plan.rego[1]").await;
+    for part in [
+        "`spec.plan.rules[1]`: `find`: ",
+        "`spec.plan.rules[2]`: `find`: ",
+        "`spec.plan.rego[0]`: it cannot be read as Rego v1",
+        "`spec.plan.rego[1]`: the ConfigMap `",
+        "Until this is corrected, no plan",
+    ] {
+        assert!(message.contains(part), "no `{part}` in: {message}");
+    }
+    assert!(!message.contains("rules[0]"), "{message}");
+    // Where an administrator looks, and where a user does.
+    let listed = namespace.kubectl(&["get", "policy.knoll.dev", &policy.name]).ok();
+    assert!(listed.contains("REASON") && listed.contains("False   InvalidSpec"), "{listed}");
+    let listed = namespace.knoll(&["policy", "list"]).stderr;
+    assert!(listed.contains(&format!("policy `{}`: `spec.plan.rules[1]`", policy.name)), "{listed}");
+    let shown = |found: &Workspace| {
+        let settings = found.status.iter().flat_map(|status| &status.policy);
+        settings.into_iter().any(|setting| setting.value.starts_with("unreadable: `spec.plan.rules[1]`"))
+    };
+    namespace.until::<Workspace>("w", "showed what cannot be read", shown).await;
+
+    // Corrected, but for the pack, which comes later.
+    let policy =
+        PolicyOf::apply(&namespace, "unreadable", &format!("rules: [{good}], rego: [{{name: map, configMap: {at}}}]"))
+            .await;
+    policy_until(&namespace, &policy.name, "False", "It is tried again").await;
+    namespace.create(&format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: packs}}\ndata: {{main.rego: {text:?}}}\n"
+    ));
+    let message = policy_until(&namespace, &policy.name, "True", "").await;
+    assert_eq!(message, "Every field can be read.");
+
+    // A schedule that has the form of one, and a time zone that does not exist.
+    let windows = "spec: {windows: {open: [{schedule: 0 9 * * mon-fri, duration: 1h}, {schedule: 61 * * * *, duration: 1h}], freezes: [{schedule: 0 9 * * *, timeZone: Europe/Atlantis, duration: 1h, reason: r}]}}";
+    let patch = ["patch", "policy.knoll.dev", &policy.name, "--type", "merge", "-p", windows];
+    let _ = namespace.kubectl(&patch).ok();
+    let message = policy_until(&namespace, &policy.name, "False", "spec.windows").await;
+    assert!(message.contains("`spec.windows.open[1].schedule`: `61` is no minute"), "{message}");
+    assert!(
+        message.contains("`spec.windows.freezes[0].timeZone`: there is no time zone `Europe/Atlantis`"),
+        "{message}"
+    );
+    assert!(message.contains("no run can start in the workspaces"), "{message}");
 }

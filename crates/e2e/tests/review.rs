@@ -336,3 +336,20 @@ async fn a_privileged_command_runs_when_exactly_it_was_approved() {
     let _ = ann.kubectl_with(&decision, &["create", "-f", "-"]).ok();
     namespace.run_in("again", RunPhase::Discarded).await;
 }
+
+/// The pod that applies had another path than the one that planned, so terraform called the plan inconsistent, and each plan
+/// changed the path again.
+#[tokio::test]
+async fn a_path_of_the_module_is_the_same_in_every_pod() {
+    let namespace = World::get().namespace().await;
+    namespace.create(&workspace("w"));
+    let module = "resource \"terraform_data\" \"a\" {\n  input = [path.cwd, abspath(path.module)]\n  provisioner \"local-exec\" {\n    command = \"cd / && test -f ${path.cwd}/main.tf\"\n  }\n}\n";
+    let manual = format!("{}  approval: Manual\n", run("first", "w", &inline(module)));
+    namespace.create(&manual);
+    namespace.run_in("first", RunPhase::Review).await;
+    let _ = namespace.knoll(&["approve", "first", "--yes"]).ok();
+    namespace.run_in("first", RunPhase::Succeeded).await;
+    namespace.create(&run("second", "w", &inline(module)));
+    let plan = namespace.run_in("second", RunPhase::Succeeded).await.status.unwrap().plan.unwrap();
+    assert!(!plan.changes, "{plan:?}");
+}

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use knoll_api::policy::{PlanRules, Policy, RegoPack};
+use k8s_openapi::api::core::v1::Namespace;
+use knoll_api::policy::{PlanRules, Policy};
 use knoll_api::run::Run;
 use knoll_api::stack::Stack;
 use knoll_api::verdict::PlanVerdict;
@@ -133,7 +133,7 @@ async fn with_packs(judge: &Judge, rules: &PlanRules, mut set: RuleSet) -> Resul
         let failure = |why: String| Finding::failure(&pack.name, format!("spec.plan.rego[{number}]: {why}"));
         match judge.packs.texts(pack).await {
             Ok(Some(files)) => set.packs.push(Pack::of_files(pack, files.as_ref().clone())),
-            Ok(None) => match text_of(pack, content(&judge.client, pack).await?.as_deref()) {
+            Ok(None) => match text_of(pack, judge.packs.config_map(pack).await?.as_deref()) {
                 Ok(text) => set.packs.push(Pack::of(pack, text)),
                 Err(error) => failed.push(failure(error.to_string())),
             },
@@ -141,13 +141,6 @@ async fn with_packs(judge: &Judge, rules: &PlanRules, mut set: RuleSet) -> Resul
         }
     }
     Ok((set, failed))
-}
-
-/// What the ConfigMap of a pack has at its key.
-async fn content(client: &Client, pack: &RegoPack) -> Result<Option<String>, Error> {
-    let Some(at) = &pack.config_map else { return Ok(None) };
-    let found = Api::<ConfigMap>::namespaced(client.clone(), &at.namespace).get_opt(&at.name).await?;
-    Ok(found.and_then(|found| found.data?.remove(&at.key)))
 }
 
 async fn policies(client: &Client) -> Result<Policies, Error> {

@@ -6,10 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::core::v1::{ConfigMap, Namespace, Pod, Secret},
-};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use knoll_api::{Approval, Atom, AtomVersion, Policy, Run, Stack, Workspace, names, run::RunStatus};
 use knoll_core::{events::ReportedState, pod::Platform, workspace::Head};
 use knoll_storage::{Storage, states};
@@ -20,19 +17,19 @@ use kube::{
 };
 
 use crate::{
-    atom,
+    RuleSettings, atom,
     backup::Backups,
     controller::Written,
     events::Recorder,
     fetches::RunFetches,
     index::{Cache, References},
     metrics::Metrics,
-    policy::{KnownPolicies, Undecodable},
+    policy::{KnownPolicies, RuleChecks, Undecodable},
     references,
     run::StoredSource,
     slots::SlotKeeper,
     stack::{InputCache, RemoteSources},
-    watch::Triggers,
+    watch::{Reach, Triggers},
 };
 
 /// What every reconcile may use.
@@ -56,6 +53,8 @@ pub struct Context {
     pub atoms: Written<Atom>,
     /// What was written to AtomVersions.
     pub atom_versions: Written<AtomVersion>,
+    /// What was written to Policies.
+    pub policies: Written<Policy>,
     /// The last resolved revisions of Atoms.
     pub revisions: atom::RevisionCache,
     /// The kinds that the cluster has.
@@ -76,6 +75,8 @@ pub struct Context {
     pub run_fetches: RunFetches<StoredSource>,
     /// The Policies as they were when their last event came.
     pub known_policies: KnownPolicies,
+    /// The checks of the rules of Policies.
+    pub rule_checks: RuleChecks,
     /// The slots of Runs.
     pub slots: SlotKeeper,
     /// The objects that cannot be decoded.
@@ -227,6 +228,7 @@ pub struct ContextParts {
     pub client: Client,
     pub platform: Platform,
     pub fetch: knoll_storage::FetchSettings,
+    pub rules: RuleSettings,
     pub caches: Caches,
     pub ask: Triggers,
     pub events: Recorder,
@@ -238,8 +240,9 @@ impl Context {
     /// A context that remembers nothing yet.
     #[must_use]
     pub fn new(parts: ContextParts) -> Self {
-        let ContextParts { client, platform, fetch, caches, ask, events, metrics, backups } = parts;
+        let ContextParts { client, platform, fetch, rules, caches, ask, events, metrics, backups } = parts;
         let storage = Storage::new(client.clone());
+        let rule_checks = RuleChecks::new(&rules.evaluator, storage.packs(fetch.clone(), &rules.home));
         let sources = RemoteSources::new(storage.sources(fetch));
         Self {
             client,
@@ -252,6 +255,7 @@ impl Context {
             stacks: Written::default(),
             atoms: Written::default(),
             atom_versions: Written::default(),
+            policies: Written::default(),
             revisions: atom::RevisionCache::default(),
             kinds: atom::Kinds::default(),
             watches: atom::Watches::new(ask.atoms.clone()),
@@ -262,6 +266,7 @@ impl Context {
             sources,
             run_fetches: RunFetches::default(),
             known_policies: KnownPolicies::default(),
+            rule_checks,
             slots: SlotKeeper::default(),
             undecodable: Undecodable::default(),
             ask,
@@ -279,12 +284,12 @@ impl Context {
         Timestamp::now()
     }
 
-    /// The API of a kind in the namespace of an object.
+    /// The API of a kind in the namespace of an object; of a cluster-scoped kind, all of it.
     pub fn api<K>(&self, namespace: &str) -> Api<K>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Resource<DynamicType = (), Scope: Reach>,
     {
-        Api::namespaced(self.client.clone(), namespace)
+        K::Scope::api(&self.client, Some(namespace))
     }
 }
 

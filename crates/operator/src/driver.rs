@@ -7,7 +7,6 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
 use knoll_core::{
     events::Event,
     identity::Subject,
@@ -22,6 +21,7 @@ use crate::{
     context::Context,
     controller::{Error, Published, Written, requeue_at},
     metrics::ReconcileOutcome,
+    watch::Reach,
 };
 
 /// The wait before the next attempt when another writer was faster. The watch usually brings the change earlier.
@@ -77,7 +77,7 @@ pub type StatusOf<R> = <<R as Reconciler>::Object as HasStatus>::Status;
 
 /// The bounds of a kind that the driver can reconcile.
 pub trait Object:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    Resource<DynamicType = (), Scope: Reach>
     + HasStatus<Status: Serialize + Default + PartialEq + Send + Sync>
     + Clone
     + Debug
@@ -89,7 +89,7 @@ pub trait Object:
 }
 
 impl<K> Object for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    K: Resource<DynamicType = (), Scope: Reach>
         + HasStatus<Status: Serialize + Default + PartialEq + Send + Sync>
         + Clone
         + Debug
@@ -137,8 +137,8 @@ pub async fn set_finalizer<R: Reconciler>(
 /// When the API refuses a request or cannot be reached.
 pub async fn reconcile<R: Reconciler>(object: Arc<R::Object>, context: Arc<Context>) -> Result<Action, Error> {
     let kind = R::Object::kind(&());
-    let subject = match Subject::new(object) {
-        Ok(subject) => subject,
+    let subject = match <R::Object as Resource>::Scope::identify(object.as_ref()) {
+        Ok(id) => Subject::identified(id, object),
         Err(error) => {
             tracing::error!(%kind, %error, "an object is skipped");
             context.metrics.skipped(&kind, "unidentified");

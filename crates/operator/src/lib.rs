@@ -35,6 +35,7 @@ use knoll_api::{
     run::RunPhase,
 };
 use knoll_core::{identity::ObjectId, pod::Platform};
+use knoll_rules::Evaluator;
 use knoll_storage::Storage;
 use kube::{
     Api, Client, ResourceExt,
@@ -74,6 +75,15 @@ pub struct Settings {
     pub fetch: knoll_storage::FetchSettings,
     /// Where states are copied to.
     pub backup: Option<BackupSettings>,
+    pub rules: RuleSettings,
+}
+
+/// How the rules of Policies are checked.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSettings {
+    pub evaluator: Evaluator,
+    /// The namespace of the operator, whose Secrets have the credentials of packs of rules.
+    pub home: String,
 }
 
 /// Why the operator stopped.
@@ -137,7 +147,7 @@ async fn lead(
 
 /// The caches, their feeds and the controllers, wired in one place.
 async fn control(client: Client, settings: Settings, shutdown: CancellationToken) -> Result<(), Error> {
-    let Settings { namespace, platform, lease, metrics, health, fetch, backup } = settings;
+    let Settings { namespace, platform, lease, metrics, health, fetch, backup, rules } = settings;
     health.controllers(Controllers::Filling);
     let (caches, writers) = Caches::new();
     let (ask, requests) = Triggers::new();
@@ -147,6 +157,7 @@ async fn control(client: Client, settings: Settings, shutdown: CancellationToken
         client,
         platform,
         fetch,
+        rules,
         caches,
         ask,
         events,
@@ -252,6 +263,7 @@ fn controllers(context: Arc<Context>, requests: Requests, stop: &CancellationTok
         stacks: driver::reconcile::<stack::Stacks>;
         atoms: driver::reconcile::<atom::Atoms>;
         atom_versions: driver::reconcile::<atom::AtomVersions>;
+        policies: driver::reconcile::<policy::Policies>;
     }
     controllers
 }
@@ -362,6 +374,7 @@ fn on_secret(context: &Context, ask: &Triggers, id: &ObjectId, secret: &PartialO
 }
 
 fn on_config_map(context: &Context, ask: &Triggers, id: &ObjectId, _: &PartialObjectMeta<ConfigMap>) {
+    policy::on_config_map(context, ask, id);
     stack::on_input(context, ask, Target::ConfigMap, id);
     atom::on_input(context, ask, Target::ConfigMap, id);
 }

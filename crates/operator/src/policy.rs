@@ -4,20 +4,26 @@
 //! *Guarantee.* No decision is taken without the Policies: they are in a cache that is complete before the controllers
 //! start, and a Policy that cannot be decoded blocks every Workspace.
 
+mod rules;
+mod status;
+
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use knoll_api::{Policy, Stack, Workspace};
+use knoll_api::{Policy, Stack, Workspace, policy::RegoPack};
 use knoll_core::{
     identity::ObjectId,
-    policy::{self, AtomAccount, Effective, Labels},
+    policy::{self, AtomAccount, Effective, Labels, status::fault},
 };
 use kube::{Api, Resource, ResourceExt, api::PartialObjectMeta, runtime::reflector::ObjectRef};
 
 use crate::{context::Context, controller::Error, index::Target, watch::Triggers};
+
+pub use rules::RuleChecks;
+pub use status::Policies;
 
 /// The demands on a Workspace, and on the Stack of its name.
 ///
@@ -84,13 +90,36 @@ async fn namespace_labels(context: &Context, namespace: &str) -> Result<Labels, 
 
 /// Asks for the reconciles that follow the event of a Policy: of all that its old or its new version might match.
 pub fn on_policy(context: &Context, ask: &Triggers, id: &ObjectId, policy: &Policy) {
-    context.slots.policies_changed();
+    ask.policy(&id.name);
     let current = context.caches.policies.get(&ObjectRef::from_obj(policy));
+    if current.is_none() {
+        context.policies.forget(policy);
+        context.rule_checks.forget(&id.uid);
+    }
     let before = context.known_policies.replace(&id.name, current.clone());
+    if let (Some(before), Some(current)) = (&before, &current)
+        && before.spec == current.spec
+        && fault(before.status.as_ref()) == fault(current.status.as_ref())
+    {
+        return;
+    }
+    context.slots.policies_changed();
     for namespace in context.caches.namespaces.all() {
         let mut versions = before.iter().chain(&current);
         if versions.any(|policy| policy::might_hold_in(policy, namespace.labels())) {
             ask_namespace(context, ask, &namespace.name_any());
+        }
+    }
+}
+
+/// Asks for the Policies that take a pack of rules from this ConfigMap. There are few Policies.
+pub fn on_config_map(context: &Context, ask: &Triggers, id: &ObjectId) {
+    let is_this =
+        |pack: &RegoPack| pack.config_map.as_ref().is_some_and(|at| at.namespace == id.namespace && at.name == id.name);
+    for policy in context.caches.policies.all() {
+        if policy.spec.plan.iter().flat_map(|plan| &plan.rego).any(is_this) {
+            context.rule_checks.outdated(&policy.uid().unwrap_or_default());
+            ask.policy(&policy.name_any());
         }
     }
 }

@@ -37,6 +37,7 @@ pub struct Triggers {
     pub stacks: UnboundedSender<ObjectRef<Stack>>,
     pub atoms: UnboundedSender<ObjectRef<Atom>>,
     pub atom_versions: UnboundedSender<ObjectRef<AtomVersion>>,
+    pub policies: UnboundedSender<ObjectRef<Policy>>,
 }
 
 /// The reconciles that were asked for, a stream a kind.
@@ -47,6 +48,7 @@ pub struct Requests {
     pub stacks: UnboundedReceiver<ObjectRef<Stack>>,
     pub atoms: UnboundedReceiver<ObjectRef<Atom>>,
     pub atom_versions: UnboundedReceiver<ObjectRef<AtomVersion>>,
+    pub policies: UnboundedReceiver<ObjectRef<Policy>>,
 }
 
 impl Triggers {
@@ -58,6 +60,7 @@ impl Triggers {
         let (stacks, stack_requests) = mpsc::unbounded();
         let (atoms, atom_requests) = mpsc::unbounded();
         let (atom_versions, atom_version_requests) = mpsc::unbounded();
+        let (policies, policy_requests) = mpsc::unbounded();
         let requests = Requests {
             workspaces: workspace_requests,
             runs: run_requests,
@@ -65,8 +68,9 @@ impl Triggers {
             stacks: stack_requests,
             atoms: atom_requests,
             atom_versions: atom_version_requests,
+            policies: policy_requests,
         };
-        (Self { workspaces, runs, approvals, stacks, atoms, atom_versions }, requests)
+        (Self { workspaces, runs, approvals, stacks, atoms, atom_versions, policies }, requests)
     }
 
     /// Asks for a Workspace.
@@ -97,6 +101,12 @@ impl Triggers {
     /// Asks for an AtomVersion.
     pub fn atom_version(&self, namespace: &str, name: &str) {
         ask(&self.atom_versions, namespace, name);
+    }
+
+    /// Asks for a Policy.
+    pub fn policy(&self, name: &str) {
+        // It fails only when the controller has stopped.
+        let _ = self.policies.unbounded_send(ObjectRef::new(name));
     }
 }
 

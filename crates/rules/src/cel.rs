@@ -22,7 +22,7 @@ const VARIABLES: [&str; 6] = ["plan", "changes", "prior", "workspace", "run", "f
 pub struct Compiled<'a> {
     rule: &'a PlanRule,
     find: Result<Expression, String>,
-    message: Option<Expression>,
+    message: Option<Result<Expression, String>>,
 }
 
 impl<'a> Compiled<'a> {
@@ -32,8 +32,15 @@ impl<'a> Compiled<'a> {
         Self {
             rule,
             find: Expression::compile_with(&rule.find, without),
-            message: message.and_then(|text| Expression::compile_with(text, &VARIABLES).ok()),
+            message: message.map(|text| Expression::compile_with(text, &VARIABLES)),
         }
+    }
+
+    /// The expressions that cannot be read.
+    pub fn unreadable(&self) -> impl Iterator<Item = Finding> {
+        let parts = [("find", Some(&self.find)), ("messageExpression", self.message.as_ref())];
+        let errors = parts.into_iter().filter_map(|(field, part)| Some((field, part?.as_ref().err()?)));
+        errors.map(|(field, why)| Finding::failure(&self.rule.name, format!("`{field}`: {why}")))
     }
 
     pub fn name(&self) -> &str {
@@ -87,7 +94,8 @@ impl<'a> Variables<'a> {
             Ok(None) => return None,
             Err(why) => return Some(Finding::failure(&rule.name, format!("`find`: {why}"))),
         };
-        let own = message.as_ref().and_then(|message| {
+        // A rule whose message cannot be read still objects.
+        let own = message.as_ref().and_then(|message| message.as_ref().ok()).and_then(|message| {
             let found = addresses.iter().map(String::as_str).collect();
             self.value(message, &found).ok()?.as_str().map(str::to_owned)
         });

@@ -65,6 +65,9 @@ fn run(input: &[u8], out: &mut impl Write) -> std::io::Result<()> {
         report(Report::Begun(rule.name.clone()))?;
         compiled.push(Compiled::of(rule));
     }
+    if set.is_check {
+        return check(&set, &compiled, report);
+    }
     let plan = plan.trim_ascii();
     // The parser's own message could have a value in it.
     let Ok(description) = serde_json::from_slice::<Value>(plan) else {
@@ -90,6 +93,25 @@ fn run(input: &[u8], out: &mut impl Write) -> std::io::Result<()> {
         report(Report::Begun(pack.name.clone()))?;
         for found in rego::apply(pack, text) {
             report(Report::Found(bounded(found, &mask)))?;
+        }
+    }
+    report(Report::Done)
+}
+
+/// Reports the rules and packs that cannot be read. There is no plan.
+fn check(
+    set: &RuleSet,
+    compiled: &[Compiled<'_>],
+    mut report: impl FnMut(Report) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let without = Mask::of(&Value::Null);
+    for finding in compiled.iter().flat_map(Compiled::unreadable) {
+        report(Report::Found(bounded(finding, &without)))?;
+    }
+    for pack in &set.packs {
+        report(Report::Begun(pack.name.clone()))?;
+        if let Some(finding) = rego::unreadable(pack) {
+            report(Report::Found(bounded(finding, &without)))?;
         }
     }
     report(Report::Done)
@@ -166,6 +188,46 @@ mod tests {
             .collect();
         assert_eq!(begun, ["leak", "leak", "pack"]);
         assert_eq!((found.len(), found.last()), (6, Some(&Report::Done)));
+    }
+
+    #[test]
+    fn a_check_needs_no_plan_and_finds_what_cannot_be_read() {
+        let rule = |name: &str, find: &str, message: Option<&str>| PlanRule {
+            name: name.into(),
+            find: find.into(),
+            message_expression: message.map(Into::into),
+            ..PlanRule::default()
+        };
+        let pack =
+            |name: &str, text: &str| Pack::of(&RegoPack { name: name.into(), ..RegoPack::default() }, text.to_owned());
+        let set = RuleSet {
+            rules: vec![
+                rule("good", "changes.filter(c, 'delete' in c.actions)", Some("'n: ' + string(found.size())")),
+                rule("broken", "changes.filter(c,", None),
+                rule("unknown", "resources.size() > 0", None),
+                rule("text", "true", Some("'a' +")),
+            ],
+            packs: vec![
+                pack(
+                    "fine",
+                    "package main\ndeny contains \"no\" if input.resource_changes[_].change.actions[_] == \"delete\"",
+                ),
+                pack("brace", "package main\ndeny contains \"no\" if {"),
+                pack("function", "package main\ndeny contains msg if { msg := nosuchfunction(input) }"),
+                pack("empty", "package main\nallow := true"),
+            ],
+            is_check: true,
+            ..RuleSet::default()
+        };
+        let all = reports(&set, "");
+        assert_eq!(all.last(), Some(&Report::Done));
+        let failed = all.into_iter().filter_map(|report| match report {
+            Report::Found(finding) => Some((finding.rule, finding.failed)),
+            _ => None,
+        });
+        let found: Vec<_> = failed.collect();
+        let expect = ["broken", "unknown", "text", "brace", "function", "empty"];
+        assert_eq!(found, expect.map(|name| (name.to_owned(), true)));
     }
 
     #[test]

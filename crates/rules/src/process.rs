@@ -68,6 +68,12 @@ impl Evaluator {
         Self { program: program.into(), processes: Arc::new(Semaphore::new(PROCESSES)), shares: Arc::default() }
     }
 
+    /// The same program with one process of its own at a time, whatever others evaluate.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { program: self.program.clone(), processes: Arc::new(Semaphore::new(1)), shares: Arc::default() }
+    }
+
     /// Waits for a place to evaluate the rules of this Policy on a plan of this namespace. One plan of each namespace is in
     /// the line, so whoever waits does so for at most one evaluation of each namespace before it.
     pub async fn place(&self, namespace: &str, policy: &str) -> Place {

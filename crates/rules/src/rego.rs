@@ -26,6 +26,14 @@ pub fn apply(pack: &Pack, input: &str) -> Vec<Finding> {
     evaluate(pack, input).unwrap_or_else(|why| vec![Finding::failure(&pack.name, why)])
 }
 
+/// A plan without changes: what is wrong with a pack itself is wrong with this plan, too.
+const NO_CHANGES: &str = r#"{"format_version": "1.2", "resource_changes": []}"#;
+
+/// Why the pack cannot be read, if it cannot.
+pub fn unreadable(pack: &Pack) -> Option<Finding> {
+    evaluate(pack, NO_CHANGES).err().map(|why| Finding::failure(&pack.name, why))
+}
+
 fn evaluate(pack: &Pack, input: &str) -> Result<Vec<Finding>, String> {
     let mut engine = read(pack)?;
     let input = Value::from_json_str(input).map_err(|_| "the plan's JSON cannot be read as input".to_owned())?;

@@ -15,6 +15,9 @@ pub struct RuleSet {
     pub workspace: Value,
     /// `name`, `operation`, `requestedBy` and `labels` of the Run.
     pub run: Value,
+    /// There is no plan: the findings are the rules and packs that cannot be read.
+    #[serde(default)]
+    pub is_check: bool,
 }
 
 /// A pack of rules in Rego with its files.

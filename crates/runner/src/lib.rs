@@ -30,6 +30,7 @@ mod retry;
 mod run;
 mod sensitive;
 mod setup;
+mod stable_path;
 mod state;
 mod state_only;
 mod steps;

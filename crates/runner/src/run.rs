@@ -17,6 +17,7 @@ use crate::process::{Grace, Program, Stops};
 use crate::progress::Reporter;
 use crate::redact::Redactor;
 use crate::setup::{self, Folders, Material};
+use crate::stable_path;
 use crate::state::{StateFile, StateUploader};
 use crate::steps::{Failure, Steps};
 use crate::stop::{Reason, Stop};
@@ -226,8 +227,14 @@ fn prepare(
     reporter.undeclared(declared::undeclared(job, &folders.module()));
     let plugins = config.plugin_cache.as_deref().and_then(|shared| plugins_of(shared, &folders));
     let cache = plugins.as_deref().map(Plugins::path);
-    let env = setup::environment(job, &folders, cache, terminal.is_some(), std::env::vars_os())
+    let mut env = setup::environment(job, &folders, cache, terminal.is_some(), std::env::vars_os())
         .map_err(|error| failed(&error))?;
+    // An image has its volumes at the same paths in every pod.
+    if config.unused_image.is_some()
+        && let Some(path) = stable_path::of(folders.root(), &folders.module())
+    {
+        env.insert("PWD".into(), path.into());
+    }
     let search = env.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
     let source = if config.unused_image.is_some() { ToolSource::Machine } else { ToolSource::Image };
     let file = tool::find(job.tool, source, &search).map_err(|error| failed(&error))?;

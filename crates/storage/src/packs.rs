@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knoll_api::names::label;
 use knoll_api::policy::RegoPack;
 use knoll_fetch::{Credentials, Settings, Texts};
@@ -62,6 +62,16 @@ impl Packs {
         let known = tokio::spawn(async move { packs.known(&slot, &pack).await }).await;
         let broken = |_| Err(PackUnavailable("its fetch broke off; run it again".to_owned()));
         known.unwrap_or_else(broken).map(Some)
+    }
+
+    /// What the ConfigMap of a pack has at its key; `None` without one, and for a pack that is elsewhere.
+    ///
+    /// # Errors
+    /// When the API cannot be asked.
+    pub async fn config_map(&self, pack: &RegoPack) -> Result<Option<String>, kube::Error> {
+        let Some(at) = &pack.config_map else { return Ok(None) };
+        let api = Api::<ConfigMap>::namespaced(self.storage.client().clone(), &at.namespace);
+        Ok(api.get_opt(&at.name).await?.and_then(|found| found.data?.remove(&at.key)))
     }
 
     async fn known(&self, slot: &Slot, pack: &RegoPack) -> Result<Arc<Texts>, PackUnavailable> {

@@ -5,10 +5,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use knoll_core::pod::{Platform, PluginCache, Runner, ToolImage};
+use knoll_core::stop_times::Silence;
 use knoll_hub::{Hub, HubSettings, Running, Tls};
-use knoll_operator::BackupSettings;
 use knoll_operator::health::Health;
 use knoll_operator::metrics::{Metrics, counted};
+use knoll_operator::{BackupSettings, RuleSettings};
 use knoll_page::{BearerToken, Hosts, Page, PageSettings, RunningPage, SessionKey};
 use knoll_storage::{FetchSettings, Storage};
 use kube::Config;
@@ -48,7 +49,8 @@ pub async fn start(
     let known = maps.get_opt(PORTS).await.context("cannot read the ports of the last start")?;
     let known = known.and_then(|map| map.data).unwrap_or_default();
     let port = |key: &str| known.get(key).and_then(|port| port.parse().ok()).unwrap_or_default();
-    let hub = start_hub(&client, &metrics, port(HUB), &fetch, &stop).await?;
+    let rules = RuleSettings { home: NAMESPACE.to_owned(), ..RuleSettings::default() };
+    let hub = start_hub(&client, &metrics, port(HUB), &fetch, &rules, &stop).await?;
     let monitor = listen(port(METRICS)).await.context("cannot serve metrics")?;
     let (page, link) = start_page(&client, kubeconfig, port(PAGE), &stop).await.context("cannot serve the web page")?;
     let ports = [(PAGE, page.addr.port()), (HUB, hub.addr.port()), (METRICS, monitor.local_addr()?.port())];
@@ -79,7 +81,8 @@ pub async fn start(
     };
     // The lock on the data directory replaces leader election.
     let health = Health::default();
-    let settings = knoll_operator::Settings { namespace: None, platform, lease: None, metrics, health, fetch, backup };
+    let settings =
+        knoll_operator::Settings { namespace: None, platform, lease: None, metrics, health, fetch, backup, rules };
     Ok((services::start(client, hub, monitor, page, settings, stop), link))
 }
 
@@ -105,13 +108,19 @@ async fn start_hub(
     metrics: &Metrics,
     port: u16,
     fetch: &FetchSettings,
+    rules: &RuleSettings,
     stop: &CancellationToken,
 ) -> Result<Running> {
     let names = ["127.0.0.1".to_owned()];
     let start = async |port| {
         let tls = Tls::shared(client, NAMESPACE, &names).await?;
         let observer = services::observer(metrics);
-        let settings = HubSettings { fetch: fetch.clone(), home: NAMESPACE.to_owned(), ..HubSettings::default() };
+        let settings = HubSettings {
+            fetch: fetch.clone(),
+            silence: Silence::default(),
+            home: rules.home.clone(),
+            evaluator: rules.evaluator.clone(),
+        };
         let storage = Storage::new(client.clone());
         anyhow::Ok(Hub::start(storage, None, loopback(port), tls, settings, observer, stop.clone()).await?)
     };

@@ -32,6 +32,14 @@ pub struct PolicyExplainArgs {
     name: Option<String>,
     #[command(flatten)]
     workspace: WorkspaceArg,
+    /// For a workspace that does not exist yet: the labels that it would have
+    #[arg(long, short = 'l', env = "KNOLL_LABELS", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = label)]
+    labels: Vec<(String, String)>,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as env=production")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// Prints what holds for a Workspace.
@@ -44,12 +52,17 @@ pub async fn run(args: PolicyExplainArgs, outer: &Connection) -> Result<ExitCode
     let found = session.api::<Workspace>().get_opt(&name).await;
     let found = found.explain(&session.cluster, &format!("cannot read workspace `{name}`"))?;
     let exists = found.is_some();
+    if exists && !args.labels.is_empty() {
+        bail!(
+            "workspace `{name}` exists and has labels of its own\n  leave `--labels` out, or name a workspace that does not exist"
+        );
+    }
     let (workspace, settings) = match found {
         Some(workspace) => {
             let settings = workspace.status.as_ref().map(|status| status.policy.clone()).unwrap_or_default();
             (workspace, settings)
         }
-        None => of_new(&session, &name).await?,
+        None => of_new(&session, &name, args.labels).await?,
     };
     match args.output.output {
         Format::Table | Format::Wide if settings.is_empty() => {
@@ -63,8 +76,8 @@ pub async fn run(args: PolicyExplainArgs, outer: &Connection) -> Result<ExitCode
 }
 
 /// What would hold for a Workspace that does not exist yet, as the operator would decide: for that of a Stack of this name,
-/// or else for one without labels. The user needs the right to read Policies.
-async fn of_new(session: &Session, name: &str) -> Result<(Workspace, Vec<PolicySetting>)> {
+/// or else for one with these labels. The user needs the right to read Policies.
+async fn of_new(session: &Session, name: &str, own: Vec<(String, String)>) -> Result<(Workspace, Vec<PolicySetting>)> {
     session.check_installed().await?;
     let cluster = &session.cluster;
     let stack = session.api::<Stack>().get_opt(name).await;
@@ -80,15 +93,18 @@ async fn of_new(session: &Session, name: &str) -> Result<(Workspace, Vec<PolicyS
     let Some(namespace) = namespace.explain(cluster, &what)? else {
         bail!("namespace `{}` not found", session.namespace);
     };
-    let workspace = match &stack {
+    let mut workspace = match &stack {
         Some(stack) => knoll_core::stack::workspace(stack),
         None => Workspace::new(name, WorkspaceSpec::default()),
     };
+    let is_labelled = !own.is_empty();
+    workspace.labels_mut().extend(own);
     let labels = policy::labels(Some(&workspace), stack.as_ref());
     let settings = policy::effective(&policies, [], namespace.labels(), &labels).settings(&workspace, stack.as_ref());
     let which = match &stack {
         Some(_) => format!("the one that stack `{name}` will have"),
-        None => "a new one without labels".to_owned(),
+        None if is_labelled => "a new one with these labels".to_owned(),
+        None => "a new one without labels (`--labels KEY=VALUE` gives it some)".to_owned(),
     };
     style::note(&format!(
         "workspace `{name}` does not exist in namespace `{}`; this would apply to {which}",

@@ -6,13 +6,16 @@ use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use knoll_api::Policy;
+use knoll_api::names::condition;
 use knoll_api::policy::ReviewFloor;
+use knoll_core::policy::status::fault;
 use kube::api::{Api, ListParams};
 use kube::{ResourceExt, core::Selector};
 
 use crate::connect::{Connection, Explain};
 use crate::output::table::{Cell, Table};
-use crate::output::{self, OutputArgs, time};
+use crate::output::{self, Format, OutputArgs, time, visible};
+use crate::style;
 use crate::workspace::Session;
 
 /// The arguments of `knoll policy list`.
@@ -31,14 +34,22 @@ pub async fn run(args: PolicyListArgs, outer: &Connection) -> Result<ExitCode> {
     let listed = api.list(&ListParams::default()).await;
     let policies = listed.explain(&session.cluster, "cannot list policies")?.items;
     let nothing = "No policies found. `kubectl apply` one to demand a review, or to restrict what runs may use.";
-    output::list(&policies, args.output.output, nothing, |_| table(&policies, Timestamp::now()))
+    let format = args.output.output;
+    output::list(&policies, format, nothing, |_| table(&policies, Timestamp::now()))?;
+    if matches!(format, Format::Table | Format::Wide) {
+        for (policy, why) in policies.iter().filter_map(|policy| Some((policy, fault(policy.status.as_ref())?))) {
+            style::note(&format!("policy `{}`: {}", policy.name_any(), visible(why)));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn table(policies: &[Policy], now: Timestamp) -> Table {
-    let mut table = Table::new(&["NAME", "NAMESPACES", "WORKSPACES", "REVIEW", "ALLOW", "PLAN", "AGE"]);
+    let mut table = Table::new(&["NAME", "READY", "NAMESPACES", "WORKSPACES", "REVIEW", "ALLOW", "PLAN", "AGE"]);
     for policy in policies {
-        let row: [Cell; 7] = [
+        let row: [Cell; 8] = [
             policy.name_any().into(),
+            ready(policy).into(),
             selector(policy.spec.namespace_selector.as_ref()).into(),
             selector(policy.spec.workspace_selector.as_ref()).into(),
             review(policy).into(),
@@ -49,6 +60,13 @@ fn table(policies: &[Policy], now: Timestamp) -> Table {
         table.row(row);
     }
     table
+}
+
+/// What the operator has found; `-` until it has looked.
+fn ready(policy: &Policy) -> String {
+    let conditions = policy.status.iter().flat_map(|status| &status.conditions);
+    let ready = conditions.into_iter().find(|found| found.type_ == condition::READY);
+    ready.map_or_else(|| "-".to_owned(), |ready| ready.status.clone())
 }
 
 fn selector(selector: Option<&LabelSelector>) -> String {
@@ -135,7 +153,7 @@ mod tests {
         let text = table(&[policy], Timestamp::UNIX_EPOCH).to_string();
         let row: Vec<&str> = text.lines().nth(1).unwrap().split("   ").filter(|cell| !cell.is_empty()).collect();
         let expect =
-            ["production", "env=production", "all", "Manual; 2 approvers; of release; four eyes", "images,hooks"];
-        assert_eq!(row.iter().map(|cell| cell.trim()).take(5).collect::<Vec<_>>(), expect);
+            ["production", "-", "env=production", "all", "Manual; 2 approvers; of release; four eyes", "images,hooks"];
+        assert_eq!(row.iter().map(|cell| cell.trim()).take(6).collect::<Vec<_>>(), expect);
     }
 }

@@ -56,8 +56,15 @@ struct Restore {
     states: usize,
     /// How many other objects were created.
     objects: usize,
+    /// The objects that stay as they are in the cluster.
+    kept: Vec<String>,
+    /// The stacks that were restored suspended, as flags of a command.
+    suspended: Vec<String>,
     failures: usize,
 }
+
+/// How many objects one message names.
+const NAMED: usize = 8;
 
 /// Restores one state, a namespace or everything.
 pub async fn run(args: RestoreArgs, outer: &Connection) -> Result<ExitCode> {
@@ -65,7 +72,19 @@ pub async fn run(args: RestoreArgs, outer: &Connection) -> Result<ExitCode> {
     let archive = archive.archive()?;
     let session = Session::find(&connection.or(outer)).await?;
     let namespace = session.namespace.clone();
-    let mut restore = Restore { session, archive, serial, force, resume, dry_run, states: 0, objects: 0, failures: 0 };
+    let mut restore = Restore {
+        session,
+        archive,
+        serial,
+        force,
+        resume,
+        dry_run,
+        states: 0,
+        objects: 0,
+        kept: Vec::new(),
+        suspended: Vec::new(),
+        failures: 0,
+    };
     match workspace {
         Some(workspace) => restore.workspace(&namespace, &workspace, false).await,
         None if all_namespaces => restore.everything().await?,
@@ -127,18 +146,41 @@ impl Restore {
     }
 
     fn end(self) -> Result<ExitCode> {
-        let Restore { archive, states, objects, failures, dry_run, .. } = self;
-        if failures > 0 {
-            bail!("{failures} of the backups were not restored; see the messages above");
-        }
-        if states + objects == 0 {
+        let Restore { archive, states, objects, kept, suspended, failures, dry_run, .. } = self;
+        let is_nothing = states + objects + failures == 0;
+        if is_nothing {
             style::hint_aside(&format!(
                 "Nothing to restore: the cluster has everything that `{}` has.",
                 archive.shown()
             ));
-        } else if !dry_run {
-            style::hint_aside("`knoll plan` shows whether the infrastructure is as the states say.");
+        } else if !kept.is_empty() {
+            style::hint_aside(&format!("Left as they are, because the cluster has them: {}.", named(&kept)));
+        }
+        if !is_nothing && !dry_run {
+            let next = match suspended.as_slice() {
+                [] => "`knoll plan` shows whether the infrastructure is as the states say.".to_owned(),
+                [stack] => format!(
+                    "Stack suspended. See what it would change with `knoll stack plan {stack}`, then `knoll stack resume {stack}`."
+                ),
+                stacks => format!(
+                    "{} stacks suspended. For each, see what it would change with `knoll stack plan`, then `knoll stack resume`: {}.",
+                    stacks.len(),
+                    named(stacks)
+                ),
+            };
+            style::hint_aside(&next);
+        }
+        if failures > 0 {
+            bail!("{failures} of the backups were not restored; see the messages above");
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn named(items: &[String]) -> String {
+    let mut shown: Vec<String> = items.iter().take(NAMED).cloned().collect();
+    if items.len() > NAMED {
+        shown.push(format!("{} more", items.len() - NAMED));
+    }
+    shown.join(", ")
 }

@@ -1,20 +1,22 @@
 //! Restores the objects that belong to states. One that is in the cluster stays as it is.
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knoll_api::{Digest, Policy, Stack, Workspace};
 use knoll_backup::{ArchiveError, ObjectAddress, StoredObject, kinds};
+use knoll_core::stack::References;
 use knoll_storage::Bundle;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource};
+use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Restore;
 use crate::connect::Explain;
+use crate::style;
 
 impl Restore {
     pub(super) async fn policies(&mut self) -> Result<()> {
@@ -93,6 +95,11 @@ impl Restore {
 
     async fn stack(&mut self, namespace: &str, address: &ObjectAddress, what: &str) -> Result<()> {
         let (mut stack, _) = self.typed::<Stack>(address).await?;
+        if self.runs_already(namespace, &address.name).await? {
+            self.kept.push(what.to_owned());
+            return Ok(());
+        }
+        let is_suspended = !self.resume || stack.spec.suspend;
         let what = match self.resume || stack.spec.suspend {
             true => what.to_owned(),
             false => format!("{what}, suspended: `knoll stack resume {} -n {namespace}`", address.name),
@@ -103,7 +110,53 @@ impl Restore {
         {
             self.bundle(namespace, &bundle.digest.parse()?).await?;
         }
-        self.create(&self.api(namespace), &stack, &address.name, &what).await.map(drop)
+        if self.create(&self.api(namespace), &stack, &address.name, &what).await?.is_some() {
+            self.missing_inputs(namespace, &stack).await;
+            if is_suspended {
+                self.suspended.push(format!("{} -n {namespace}", address.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the cluster has a Stack of this name that is not suspended: a GitOps tool was there before the restore.
+    async fn runs_already(&self, namespace: &str, name: &str) -> Result<bool> {
+        let known: Option<Stack> = self
+            .api::<Stack>(namespace)
+            .get_opt(name)
+            .await
+            .explain(&self.session.cluster, &format!("cannot read stack `{name}`"))?;
+        let is_active = known.is_some_and(|known| !known.spec.suspend);
+        if is_active {
+            style::note(&format!(
+                "stack `{name}` in namespace `{namespace}` is in the cluster and not suspended; check that it has not created its resources again: `knoll stack show {name} -n {namespace}`"
+            ));
+        }
+        Ok(is_active)
+    }
+
+    /// Names the Secrets and ConfigMaps that a Stack refers to and that are not in the cluster. Backups have none.
+    async fn missing_inputs(&self, namespace: &str, stack: &Stack) {
+        let References { secrets, config_maps, stacks: _ } = References::of(stack);
+        let (of_secrets, of_maps) = (self.api::<Secret>(namespace), self.api::<ConfigMap>(namespace));
+        let mut missing = Vec::new();
+        for name in secrets {
+            if matches!(of_secrets.get_metadata_opt(&name).await, Ok(None)) {
+                missing.push(format!("secret `{name}`"));
+            }
+        }
+        for name in config_maps {
+            if matches!(of_maps.get_metadata_opt(&name).await, Ok(None)) {
+                missing.push(format!("configmap `{name}`"));
+            }
+        }
+        if !missing.is_empty() {
+            let name = stack.name_any();
+            style::note(&format!(
+                "stack `{name}` in namespace `{namespace}` refers to {}, which the cluster does not have and backups do not contain; create what is missing before you resume the stack",
+                missing.join(", ")
+            ));
+        }
     }
 
     /// Stores the files of a module, if the backups have them.
@@ -142,6 +195,7 @@ impl Restore {
     {
         let known = api.get_metadata_opt(name).await.explain(&self.session.cluster, &format!("cannot read {what}"))?;
         if known.is_some() {
+            self.kept.push(what.to_owned());
             return Ok(None);
         }
         let params = PostParams { dry_run: self.dry_run, ..PostParams::default() };

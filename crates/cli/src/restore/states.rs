@@ -1,8 +1,8 @@
 //! Restores the state of one Workspace.
 
-use anyhow::{Context, Result, anyhow, bail};
-use knoll_api::Workspace;
+use anyhow::{Result, anyhow, bail};
 use knoll_api::workspace::WorkspaceDeletionPolicy;
+use knoll_api::{Stack, Workspace};
 use knoll_backup::{Record, RecordName};
 use knoll_storage::Owner;
 use knoll_storage::states::{Refusal, RestoredState, Taken};
@@ -37,9 +37,10 @@ impl Restore {
                 style::hint_aside(&format!("{kept}: the newest backup has serial {new}"));
                 return Ok(());
             }
-            restoration => {
-                restoration.context("`--force` puts the state of the backups in the place of the cluster's")?
-            }
+            restoration => match restoration {
+                Ok(restoration) => restoration,
+                Err(error) => return Err(self.refused(namespace, workspace, error).await),
+            },
         };
         let Record { serial, digest, resources, written_at, .. } = &record;
         if restoration.taken() == Taken::Known {
@@ -66,6 +67,18 @@ impl Restore {
             replaced.unwrap_or_default()
         ));
         Ok(())
+    }
+
+    /// Why a state was not restored, and what to do. A Stack that was created before the restore has a state of its own.
+    async fn refused(&self, namespace: &str, workspace: &str, error: knoll_storage::Error) -> anyhow::Error {
+        let stacks: Api<Stack> = Api::namespaced(self.session.cluster.client.clone(), namespace);
+        let what_to_do = match stacks.get_opt(workspace).await {
+            Ok(Some(stack)) if !stack.spec.suspend => format!(
+                "stack `{workspace}` was in the cluster before its state. Suspend it with `knoll stack suspend {workspace} -n {namespace}`, see what it has created with `knoll state list -w {workspace} -n {namespace}`, and destroy that or move it; then `--force` puts the state of the backups in the place of the cluster's"
+            ),
+            _ => "`--force` puts the state of the backups in the place of the cluster's".to_owned(),
+        };
+        anyhow::Error::from(error).context(what_to_do)
     }
 
     fn choose<'a>(&self, versions: &'a [RecordName]) -> Result<Option<&'a RecordName>> {

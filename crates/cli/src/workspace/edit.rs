@@ -1,6 +1,6 @@
 //! `knoll workspace edit`.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -116,10 +116,15 @@ fn keep(file: tempfile::NamedTempFile) -> String {
 }
 
 fn open_editor(path: &Path) -> Result<()> {
-    let editor = ["KNOLL_EDITOR", "VISUAL", "EDITOR"]
+    let named = ["KNOLL_EDITOR", "VISUAL", "EDITOR"]
         .iter()
-        .find_map(|name| std::env::var(name).ok().filter(|value| !value.trim().is_empty()))
-        .unwrap_or_else(|| "vi".to_owned());
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.trim().is_empty()));
+    if named.is_none() && !std::io::stdin().is_terminal() {
+        bail!(
+            "there is no terminal for an editor\n  set $EDITOR to a program that needs none, or use `kubectl patch workspace`"
+        );
+    }
+    let editor = named.unwrap_or_else(|| "vi".to_owned());
     // `$EDITOR` may have arguments, as in `code --wait`.
     let status = Command::new("sh").arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(path).status();
     let status = status.with_context(|| format!("cannot start the editor `{editor}`"))?;

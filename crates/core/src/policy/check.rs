@@ -24,8 +24,9 @@ const DEFAULT_ACCOUNT: &str = "default";
 
 /// The fields of a Policy that cannot be read, and why.
 pub(super) fn unreadable(allow: &AllowRules) -> Vec<(String, String)> {
-    let images = allow.images.iter().flatten();
-    images.filter_map(|pattern| Some(("spec.allow.images".to_owned(), ImagePattern::read(pattern).err()?))).collect()
+    let images = allow.images.iter().flatten().enumerate();
+    let read = images.map(|(index, pattern)| (format!("spec.allow.images[{index}]"), ImagePattern::read(pattern)));
+    read.filter_map(|(field, read)| Some((field, read.err()?))).collect()
 }
 
 /// A tool and its versions, as a message shows them.

@@ -12,6 +12,7 @@ mod limits;
 pub mod plan;
 mod pods;
 mod selector;
+pub mod status;
 mod windows;
 
 use std::{collections::BTreeMap, fmt};
@@ -58,6 +59,8 @@ struct Matched {
     windows: WindowRules,
     plan: Option<PlanDemand>,
     defaults: Option<DefaultSettings>,
+    /// What the operator found that cannot be read.
+    fault: Option<String>,
 }
 
 /// A Policy that cannot be read.
@@ -182,6 +185,7 @@ pub fn effective<'a>(
             windows,
             plan: spec.plan.as_ref().map(PlanDemand::of),
             defaults: spec.defaults.clone(),
+            fault: status::fault(policy.status.as_ref()).map(str::to_owned),
             policy: name.clone(),
         });
     }
@@ -258,6 +262,10 @@ impl Effective {
         }
         for rule in &self.rules {
             found.extend(of_rule(rule));
+            let is_listed = self.unreadable.iter().any(|unreadable| unreadable.policy == rule.policy);
+            if let Some(fault) = rule.fault.as_ref().filter(|_| !is_listed) {
+                found.push(setting("plan", format!("unreadable: {fault}"), "Policy", &rule.policy));
+            }
         }
         found.sort();
         found
@@ -275,7 +283,7 @@ fn setting(field: &str, value: String, kind: &str, name: &str) -> PolicySetting 
 /// The demands of one Policy, without those that demand nothing.
 fn of_rule(rule: &Matched) -> Vec<PolicySetting> {
     // What a Policy supplies is no demand.
-    let Matched { policy, review, allow, limits, windows, plan, defaults: _ } = rule;
+    let Matched { policy, review, allow, limits, windows, plan, defaults: _, fault: _ } = rule;
     let ReviewRules { floor, approvers, groups, four_eyes } = review;
     let AllowRules { sources, images, service_accounts, tools, pod, hooks, stack_override, privileged } = allow;
     let mut found = Vec::new();

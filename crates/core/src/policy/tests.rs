@@ -82,7 +82,7 @@ fn a_policy_that_cannot_be_read_blocks_what_it_might_match() {
     }
     check(json!({"workspaceSelector": operator("In", json!(["a b"]))}), &[], Some("spec.workspaceSelector"));
     check(json!({"namespaceSelector": {"matchLabels": {"app.example.com/env_1": "", "a.b": "c_d"}}}), &[], None);
-    check(json!({"allow": {"images": ["r.io/*/x"]}}), &[], Some("spec.allow.images"));
+    check(json!({"allow": {"images": ["r.io/*/x"]}}), &[], Some("spec.allow.images[0]"));
     // It is known not to match, whatever the rest of it means.
     let elsewhere = json!({"matchLabels": {"env": "production"}});
     check(json!({"namespaceSelector": elsewhere, "allow": {"images": ["*"]}}), &[("env", "dev")], None);

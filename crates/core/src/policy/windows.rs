@@ -145,10 +145,15 @@ fn frozen_until(freeze: &Freeze, now: Timestamp) -> Option<Timestamp> {
 /// The fields that cannot be read, and why.
 pub(super) fn unreadable(windows: &WindowRules) -> Vec<(String, String)> {
     let hour = std::time::Duration::from_secs(3600);
-    let open = windows.open.iter().map(|window| ("open", Some(&window.schedule), &window.time_zone));
-    let freezes = windows.freezes.iter().map(|freeze| ("freezes", freeze.schedule.as_ref(), &freeze.time_zone));
-    let read = open.chain(freezes).filter_map(|(field, schedule, zone)| {
-        Some((format!("spec.windows.{field}"), Schedule::read(schedule?, zone, hour).err()?))
+    let open = windows.open.iter().map(|window| (Some(&window.schedule), &window.time_zone)).enumerate();
+    let freezes = windows.freezes.iter().map(|freeze| (freeze.schedule.as_ref(), &freeze.time_zone)).enumerate();
+    let all = open.map(|window| ("open", window)).chain(freezes.map(|freeze| ("freezes", freeze)));
+    let read = all.filter_map(|(list, (index, (schedule, zone)))| {
+        let schedule = schedule?;
+        let of_zone = |why| ("timeZone", why);
+        let of_schedule = Schedule::read(schedule, "UTC", hour).err().map(|why| ("schedule", why));
+        let (field, why) = of_schedule.or_else(|| Schedule::read(schedule, zone, hour).err().map(of_zone))?;
+        Some((format!("spec.windows.{list}[{index}].{field}"), why))
     });
     read.collect()
 }

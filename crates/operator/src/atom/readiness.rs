@@ -19,7 +19,7 @@ use kube::{
 use serde_json::Value;
 
 use super::{journal_store, objects::Objects};
-use crate::context::Context;
+use crate::{context::Context, controller::code};
 
 /// The number of workloads whose pods are inspected.
 const WORKLOADS: usize = 10;
@@ -109,8 +109,14 @@ async fn pod_problem(objects: &Objects<'_>, key: &ObjectKey, workload: &Value) -
         }
     };
     let api: Api<Pod> = Api::namespaced(objects.client().clone(), key.namespace.as_deref()?);
-    // The message does without pods that the account may not read.
-    let pods = api.list(&ListParams::default().labels(&selector).limit(100)).await.ok()?;
+    let pods = match api.list(&ListParams::default().labels(&selector).limit(100)).await {
+        Ok(pods) => pods,
+        Err(error) if code(&error) == Some(403) => {
+            return Some("Why is not known: the Atom's service account may not list pods.".to_owned());
+        }
+        // The message does without them.
+        Err(_) => return None,
+    };
     let pods: Vec<Value> = pods.items.iter().filter_map(|pod| serde_json::to_value(pod).ok()).collect();
     let problem = readiness::pod_problem(&pods)?;
     let line = match &problem.log_of {

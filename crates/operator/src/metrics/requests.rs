@@ -30,6 +30,7 @@ const KNOWN: &[&str] = &[
     "leases",
     "namespaces",
     "pods",
+    "policies",
     "rolebindings",
     "roles",
     "runs",

@@ -39,7 +39,8 @@ pub(crate) fn context(client: Client) -> (Arc<Context>, Writers, Requests) {
     let (events, _) = Recorder::start(client.clone(), None);
     let fetch = knoll_storage::FetchSettings { local: true, ..Default::default() };
     let metrics = Metrics::default();
-    let parts = ContextParts { client, platform, fetch, caches, ask, events, metrics, backups: None };
+    let rules = crate::RuleSettings::default();
+    let parts = ContextParts { client, platform, fetch, rules, caches, ask, events, metrics, backups: None };
     (Arc::new(Context::new(parts)), writers, requests)
 }
 

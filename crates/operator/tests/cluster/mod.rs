@@ -227,6 +227,7 @@ impl Operator {
             lease,
             metrics,
             backup,
+            rules: knoll_operator::RuleSettings::default(),
             health: knoll_operator::health::Health::default(),
         };
         let task = AbortOnDropHandle::new(tokio::spawn(knoll_operator::run(client, settings, stop.clone())));

@@ -104,10 +104,15 @@ fn whoever_a_policy_lets_may_start_at_any_time() {
 
 #[test]
 fn a_schedule_that_cannot_be_read_blocks() {
-    let policy = of(&[json!({"open": [{"schedule": "61 * * * *", "duration": "1h"}]})]);
+    let policy = of(&[json!({
+        "open": [office(), {"schedule": "61 * * * *", "duration": "1h"}],
+        "freezes": [{"schedule": "0 9 * * *", "timeZone": "Europe/Atlantis", "duration": "1h", "reason": "r"}],
+    })]);
     let blocking = policy.blocking();
-    assert_eq!(blocking[0].field, "spec.windows.open");
-    assert!(blocking[0].message.contains("`61` is no minute"), "{}", blocking[0].message);
+    let fields: Vec<&str> = blocking.iter().map(|violation| violation.field.as_str()).collect();
+    assert_eq!(fields, ["spec.windows.freezes[0].timeZone", "spec.windows.open[1].schedule"]);
+    assert!(blocking[0].message.contains("no time zone `Europe/Atlantis`"), "{}", blocking[0].message);
+    assert!(blocking[1].message.contains("`61` is no minute"), "{}", blocking[1].message);
 }
 
 #[test]
