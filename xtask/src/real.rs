@@ -13,10 +13,20 @@ use crate::progress::{phase, status};
 use crate::suite::{self, TestProgram};
 
 /// The programs that run on any cluster: those of the package `e2e`, and these.
-const PROGRAMS: [&str; 8] =
-    ["cli attach", "cli files", "cli kills", "cli promises", "cli roles", "cli runs", "cli secrets", "cli steps"];
-/// Programs that kill the operator. They run alone, because all programs share it.
-const ALONE: [&str; 2] = ["cli kills", "e2e crash"];
+const PROGRAMS: [&str; 9] = [
+    "cli attach",
+    "cli files",
+    "cli kills",
+    "cli promises",
+    "cli roles",
+    "cli runs",
+    "cli secrets",
+    "cli steps",
+    "cli sweep",
+];
+/// Programs that run alone, because all programs share the cluster: they kill the operator, or sweep what is stored as if
+/// it were older than it is.
+const ALONE: [&str; 3] = ["cli kills", "cli sweep", "e2e crash"];
 /// Tests in these programs that run on the embedded cluster only.
 const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
 

@@ -157,8 +157,9 @@ impl Head {
         let value = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone());
         let index = match value(INDEX) {
             None => Index::default(),
-            Some(index) => serde_json::from_slice(&index)
-                .map_err(|source| HeadError::Index { name: secret.name_any(), source })?,
+            Some(index) => {
+                serde_json::from_slice(&index).map_err(|source| HeadError::Index { name: secret.name_any(), source })?
+            }
         };
         Ok(Head {
             resource_version: secret.metadata.resource_version.clone(),
