@@ -464,7 +464,7 @@ async fn what_a_policy_does_not_allow_is_refused_before_a_pod_exists() {
 }
 
 #[tokio::test]
-async fn a_policy_names_versions_privileged_commands_and_no_pod_shares_a_host() {
+async fn a_policy_names_versions_and_privileged_commands_and_no_pod_shares_a_host() {
     let namespace = World::get().namespace().await;
     let rows = [("any", "{}", "the Workspace names no version"), ("other", "{version: 1.11.4}", "terraform 1.11.4")];
     for (name, spec, _) in rows {

@@ -24,7 +24,7 @@ use kube::core::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::wait::await_condition;
 use kube::runtime::watcher::{self, watch_object, watcher};
-use kube::{Api, Client, Config, Resource, ResourceExt};
+use kube::{Api, Client, Config, Resource};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
