@@ -27,7 +27,7 @@ async fn a_bad_head_ends_the_sweep_of_its_own_state_and_of_no_other() {
     for (name, kind, index, is_swept) in [
         ("a-garbled", secret_type::STATE, "no JSON", false),
         ("b-tenant", secret_type::STATE, "{}", true),
-        ("c-garbled", "Opaque", "[]", false),
+        ("c-garbled", "Opaque", "5", false),
         ("d-tenant", secret_type::STATE, "{}", true),
     ] {
         let place = world.place(name).await;

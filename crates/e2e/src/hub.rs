@@ -25,7 +25,7 @@ impl Hub {
     /// If it is no pod of a Run.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
-        let containers: &[Container] = pod.spec.as_ref().map_or(&[], |spec| &spec.containers);
+        let containers: &[Container] = pod.spec.as_ref().map_or(&[], |spec| spec.containers.as_slice());
         let value = |name: &str| {
             let mut variables = containers.iter().flat_map(|container| container.env.iter().flatten());
             variables.find(|variable| variable.name == name).and_then(|variable| variable.value.clone()).unwrap()

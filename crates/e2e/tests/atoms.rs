@@ -205,8 +205,19 @@ async fn an_atom_without_an_account_reaches_nothing_that_its_namespace_does_not_
 async fn an_account_whose_name_changes_a_request_is_refused() {
     let namespace = with_rights().await;
     let long = "a".repeat(300);
-    let names =
-        ["x\n", "x\nImpersonate-Group: system:masters", "x\t", "dé", "..", "../x", "a/b", "a:b", "a b", "", &long];
+    let names = [
+        "x\n",
+        "x\nImpersonate-Group: system:masters",
+        "x\t",
+        "dé",
+        "..",
+        "../x",
+        "a/b",
+        "a:b",
+        "a b",
+        "",
+        long.as_str(),
+    ];
     for name in names {
         let atom = serde_json::json!({
             "apiVersion": "knoll.dev/v1alpha1", "kind": "Atom", "metadata": {"name": "web"},

@@ -92,7 +92,7 @@ async fn answer(hub: &Hub, token: &str, length: u64) -> String {
     };
     let mut answer = vec![0; 256];
     let count = tokio::select! {
-        count = from.read(&mut answer) => count.unwrap(),
+        count = from.read(&mut answer) => count.unwrap_or_default(),
         () = sending => 0,
     };
     String::from_utf8_lossy(&answer[..count]).lines().next().unwrap_or_default().to_owned()

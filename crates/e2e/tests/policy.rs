@@ -499,8 +499,11 @@ async fn a_policy_names_versions_and_privileged_commands_and_no_pod_shares_a_hos
             .create(&format!("apiVersion: knoll.dev/v1alpha1\nkind: Run\nmetadata: {{name: {name}}}\nspec: {spec}\n"));
         assert_eq!(namespace.run_in(name, RunPhase::Review).await.status.unwrap().pod_name, None);
     }
-    let found: Workspace = namespace.api().get("w").await.unwrap();
-    assert_eq!(found.status.unwrap().state.unwrap().resources, 1);
+    let has_one = |found: &Workspace| {
+        let state = found.status.as_ref().and_then(|status| status.state.as_ref());
+        state.is_some_and(|state| state.resources == 1)
+    };
+    namespace.until::<Workspace>("w", "had its resource", has_one).await;
 }
 
 /// Waits until admission knows a Policy that does not allow this object.
