@@ -534,6 +534,8 @@ pub enum EndReason {
     ChangedSincePlanned,
     /// The hub does not have the last state that terraform wrote.
     StateNotSaved,
+    /// The Secret with the name of the state is no state, or none that can be written.
+    StateUnreadable,
 }
 
 impl EndReason {
@@ -557,6 +559,7 @@ impl EndReason {
             Self::DigestMismatch => reason::DIGEST_MISMATCH,
             Self::ChangedSincePlanned => reason::CHANGED_SINCE_PLANNED,
             Self::StateNotSaved => reason::STATE_NOT_SAVED,
+            Self::StateUnreadable => reason::STATE_UNREADABLE,
         }
     }
 }

@@ -276,16 +276,6 @@ async fn an_approver_reads_the_plan_as_the_isolated_pod_describes_it() {
     assert!(!pods.contains("judge-"), "{pods}");
 }
 
-/// The address of this machine that the operator may fetch from.
-fn open_address(world: &World) -> String {
-    if world.is_real() {
-        let path = "jsonpath={.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
-        world.kubectl(&["get", "nodes", "-o", path]).ok()
-    } else {
-        "127.0.0.1".to_owned()
-    }
-}
-
 /// A Secret in the operator's own namespace, deleted afterwards.
 struct Credentials<'a> {
     world: &'a World,
@@ -323,7 +313,7 @@ async fn packs_of_a_repository_and_of_a_registry_judge_and_without_them_nothing_
     let commit =
         repositories.commit("rules.git", &[("policy/new.rego", PACK), ("policy/new_test.rego", "package main")]);
     let server = HttpServer::start(&repositories).await;
-    let url = format!("http://{}:{}/rules.git", open_address(world), server.port);
+    let url = format!("http://{}:{}/rules.git", world.open_address(), server.port);
     let git = |commit: &str, secret: &str| {
         format!(
             "rego: [{{name: pack, git: {{url: {url:?}, commit: {commit:?}, path: policy, secretRef: {{name: {secret}}}}}}}]"

@@ -213,6 +213,7 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
         Ok(job) => return Ok(Json(job)),
         Err(error @ Error::Invalid(_)) => (EndReason::VariablesFailed, error),
         Err(error @ Error::Changed(_)) => (EndReason::ChangedSincePlanned, error),
+        Err(error @ Error::Storage(StorageError::Head(_))) => (EndReason::StateUnreadable, error),
         Err(error) => return Err(error),
     };
     progress::fail(&shared.client, &runner.session, &runner.run, reason, &error.to_string()).await?;
