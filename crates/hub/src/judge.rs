@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use knoll_api::policy::{PlanRules, Policy, RegoPack};
+use knoll_api::policy::{PlanRules, Policy, RulePack};
 use knoll_api::run::Run;
 use knoll_api::stack::Stack;
 use knoll_api::verdict::PlanVerdict;
@@ -103,8 +103,8 @@ async fn of_policy(
 ) -> Result<Vec<Finding>, Error> {
     let mut failed = Vec::new();
     set.rules.clone_from(&rules.rules);
-    for (number, pack) in rules.rego.iter().enumerate() {
-        let failure = |why: String| Finding::failure(&pack.name, format!("spec.plan.rego[{number}]: {why}"));
+    for (number, pack) in rules.packs.iter().enumerate() {
+        let failure = |why: String| Finding::failure(&pack.name, format!("spec.plan.packs[{number}]: {why}"));
         match judge.packs.texts(pack).await {
             Ok(Some(files)) => set.packs.push(Pack::of_files(pack, files.as_ref().clone())),
             Ok(None) => match text_of(pack, content(&judge.client, pack).await?.as_deref()) {
@@ -120,7 +120,7 @@ async fn of_policy(
 }
 
 /// What the ConfigMap of a pack has at its key.
-async fn content(client: &Client, pack: &RegoPack) -> Result<Option<String>, Error> {
+async fn content(client: &Client, pack: &RulePack) -> Result<Option<String>, Error> {
     let Some(at) = &pack.config_map else { return Ok(None) };
     let found = Api::<ConfigMap>::namespaced(client.clone(), &at.namespace).get_opt(&at.name).await?;
     Ok(found.and_then(|found| found.data?.remove(&at.key)))

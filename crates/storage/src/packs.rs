@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
-use knoll_api::policy::RegoPack;
+use knoll_api::policy::RulePack;
 use knoll_fetch::{Credentials, Settings, Texts};
 use kube::Api;
 
@@ -54,7 +54,7 @@ impl Packs {
     ///
     /// # Errors
     /// When it cannot be fetched, or is not what the Policy names.
-    pub async fn texts(&self, pack: &RegoPack) -> Result<Option<Arc<Texts>>, PackUnavailable> {
+    pub async fn texts(&self, pack: &RulePack) -> Result<Option<Arc<Texts>>, PackUnavailable> {
         let Some(key) = key(pack) else { return Ok(None) };
         let (packs, pack, slot) = (self.clone(), pack.clone(), self.slot(key));
         // A fetch goes on when nobody waits for it any more: whoever asks next has its result.
@@ -63,7 +63,7 @@ impl Packs {
         known.unwrap_or_else(broken).map(Some)
     }
 
-    async fn known(&self, slot: &Slot, pack: &RegoPack) -> Result<Arc<Texts>, PackUnavailable> {
+    async fn known(&self, slot: &Slot, pack: &RulePack) -> Result<Arc<Texts>, PackUnavailable> {
         let mut known = slot.lock().await;
         if let Some(texts) = &known.texts {
             return Ok(Arc::clone(texts));
@@ -88,7 +88,7 @@ impl Packs {
         Arc::clone(kept.entry(key).or_default())
     }
 
-    async fn fetch(&self, pack: &RegoPack) -> Result<Texts, PackUnavailable> {
+    async fn fetch(&self, pack: &RulePack) -> Result<Texts, PackUnavailable> {
         let secret = pack.git.as_ref().and_then(|git| git.secret_ref.as_ref());
         let secret = secret.or_else(|| pack.oci.as_ref()?.secret_ref.as_ref());
         let credentials = match secret {
@@ -120,7 +120,7 @@ impl Packs {
 }
 
 /// What a pack outside of the cluster is known by.
-fn key(pack: &RegoPack) -> Option<String> {
+fn key(pack: &RulePack) -> Option<String> {
     let secret =
         |secret: &Option<knoll_api::source::LocalRef>| secret.as_ref().map_or("", |secret| &secret.name).to_owned();
     let parts = match (&pack.git, &pack.oci) {
