@@ -129,8 +129,8 @@ fn late() -> Vec<Finding> {
 async fn with_packs(judge: &Judge, rules: &PlanRules, mut set: RuleSet) -> Result<(RuleSet, Vec<Finding>), Error> {
     let mut failed = Vec::new();
     set.rules.clone_from(&rules.rules);
-    for (number, pack) in rules.rego.iter().enumerate() {
-        let failure = |why: String| Finding::failure(&pack.name, format!("spec.plan.rego[{number}]: {why}"));
+    for (number, pack) in rules.packs.iter().enumerate() {
+        let failure = |why: String| Finding::failure(&pack.name, format!("spec.plan.packs[{number}]: {why}"));
         match judge.packs.texts(pack).await {
             Ok(Some(files)) => set.packs.push(Pack::of_files(pack, files.as_ref().clone())),
             Ok(None) => match text_of(pack, judge.packs.config_map(pack).await?.as_deref()) {

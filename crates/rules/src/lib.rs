@@ -8,6 +8,7 @@
 mod cel;
 mod child;
 mod facts;
+mod files;
 mod mask;
 mod pack;
 mod process;

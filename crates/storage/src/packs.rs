@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knoll_api::names::label;
-use knoll_api::policy::RegoPack;
+use knoll_api::policy::RulePack;
 use knoll_fetch::{Credentials, Settings, Texts};
 use kube::{Api, ResourceExt};
 
@@ -55,7 +55,7 @@ impl Packs {
     ///
     /// # Errors
     /// When it cannot be fetched, or is not what the Policy names.
-    pub async fn texts(&self, pack: &RegoPack) -> Result<Option<Arc<Texts>>, PackUnavailable> {
+    pub async fn texts(&self, pack: &RulePack) -> Result<Option<Arc<Texts>>, PackUnavailable> {
         let Some(key) = key(pack) else { return Ok(None) };
         let (packs, pack, slot) = (self.clone(), pack.clone(), self.slot(key));
         // A fetch goes on when nobody waits for it any more: whoever asks next has its result.
@@ -68,13 +68,13 @@ impl Packs {
     ///
     /// # Errors
     /// When the API cannot be asked.
-    pub async fn config_map(&self, pack: &RegoPack) -> Result<Option<String>, kube::Error> {
+    pub async fn config_map(&self, pack: &RulePack) -> Result<Option<String>, kube::Error> {
         let Some(at) = &pack.config_map else { return Ok(None) };
         let api = Api::<ConfigMap>::namespaced(self.storage.client().clone(), &at.namespace);
         Ok(api.get_opt(&at.name).await?.and_then(|found| found.data?.remove(&at.key)))
     }
 
-    async fn known(&self, slot: &Slot, pack: &RegoPack) -> Result<Arc<Texts>, PackUnavailable> {
+    async fn known(&self, slot: &Slot, pack: &RulePack) -> Result<Arc<Texts>, PackUnavailable> {
         let mut known = slot.lock().await;
         if let Some(texts) = &known.texts {
             return Ok(Arc::clone(texts));
@@ -99,7 +99,7 @@ impl Packs {
         Arc::clone(kept.entry(key).or_default())
     }
 
-    async fn fetch(&self, pack: &RegoPack) -> Result<Texts, PackUnavailable> {
+    async fn fetch(&self, pack: &RulePack) -> Result<Texts, PackUnavailable> {
         let secret = pack.git.as_ref().and_then(|git| git.secret_ref.as_ref());
         let secret = secret.or_else(|| pack.oci.as_ref()?.secret_ref.as_ref());
         let credentials = match secret {
@@ -136,7 +136,7 @@ impl Packs {
 }
 
 /// What a pack outside of the cluster is known by.
-fn key(pack: &RegoPack) -> Option<String> {
+fn key(pack: &RulePack) -> Option<String> {
     let secret =
         |secret: &Option<knoll_api::source::LocalRef>| secret.as_ref().map_or("", |secret| &secret.name).to_owned();
     let parts = match (&pack.git, &pack.oci) {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use k8s_openapi::api::core::v1::Secret;
-use knoll_api::policy::RegoPack;
+use knoll_api::policy::RulePack;
 use knoll_embedded::Cluster;
 use knoll_storage::{FetchSettings, Storage};
 use kube::Api;
@@ -33,7 +33,7 @@ async fn a_policy_sent_the_content_of_every_secret_of_the_operator_to_a_server_o
             json!({"url": "https://127.0.0.1:1/rules.git", "commit": "1".repeat(40), "secretRef": {"name": name}});
         let oci = json!({"repository": "127.0.0.1:1/rules", "digest": format!("sha256:{}", "1".repeat(64)), "secretRef": {"name": name}});
         for pack in [json!({"name": "p", "git": git}), json!({"name": "p", "oci": oci})] {
-            let pack: RegoPack = serde_json::from_value(pack).unwrap();
+            let pack: RulePack = serde_json::from_value(pack).unwrap();
             let error = packs.texts(&pack).await.unwrap_err().to_string();
             assert!(error.contains(expect), "{name}: {error}");
             assert!(!error.contains("hunter2"), "{error}");

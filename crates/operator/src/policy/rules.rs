@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use knoll_api::{
     Policy,
-    policy::{PlanRule, PlanRules, RegoPack},
+    policy::{PlanRule, PlanRules, RulePack},
 };
 use knoll_core::{
     identity::Subject,
@@ -98,8 +98,8 @@ impl RuleChecks {
         let named = rules.rules.iter().enumerate();
         set.rules
             .extend(named.map(|(index, rule)| PlanRule { name: format!("spec.plan.rules[{index}]"), ..rule.clone() }));
-        for (index, pack) in rules.rego.iter().enumerate() {
-            let field = format!("spec.plan.rego[{index}]");
+        for (index, pack) in rules.packs.iter().enumerate() {
+            let field = format!("spec.plan.packs[{index}]");
             match self.pack(pack).await {
                 Ok(read) => set.packs.push(Pack { name: field, ..read }),
                 Err(why) => found.missing.push(FieldFault { field, why }),
@@ -117,7 +117,7 @@ impl RuleChecks {
         found
     }
 
-    async fn pack(&self, pack: &RegoPack) -> Result<Pack, String> {
+    async fn pack(&self, pack: &RulePack) -> Result<Pack, String> {
         if let Some(files) = self.packs.texts(pack).await.map_err(|error| error.to_string())? {
             return Ok(Pack::of_files(pack, files.as_ref().clone()));
         }
