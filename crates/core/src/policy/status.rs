@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_workspace_shows_the_rules_that_cannot_be_read() {
-        let mut policy = policy(json!({"plan": {"rego": [{"name": "p", "inline": "package main"}]}}));
+        let mut policy = policy(json!({"plan": {"packs": [{"name": "p", "inline": "package main"}]}}));
         let faults = vec![fault_of("spec.plan.packs[0]", "it has no set")];
         policy.status = Some(decided(&policy, Some(&CheckedRules { faults, ..CheckedRules::default() }), 1).1);
         let settings = || {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn packs_from_elsewhere_are_checked_again() {
-        let pack = |pack: Value| policy(json!({"plan": {"rego": [pack]}}));
+        let pack = |pack: Value| policy(json!({"plan": {"packs": [pack]}}));
         let outside = pack(json!({"name": "p", "git": {"url": "https://h/r", "commit": "0".repeat(40)}}));
         let inside = pack(json!({"name": "p", "inline": "package main"}));
         let found = CheckedRules { at: at(100), ..CheckedRules::default() };
