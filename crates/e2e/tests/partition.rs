@@ -91,7 +91,7 @@ async fn a_runner_that_does_not_hear_the_hub_has_stopped_terraform_before_the_ne
 
 /// Once, the runner asked the hub for ever, and its terraform worked on while the next one began.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_terraform_of_a_lost_node_has_ended_before_its_run_is_given_up() {
+async fn a_lost_node_has_no_terraform_at_work_when_its_run_is_given_up() {
     let world = World::get();
     if !world.is_real() {
         // Needs a pod with a network of its own.
