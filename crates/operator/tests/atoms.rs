@@ -7,16 +7,19 @@ use cluster::{
     DEADLINE, World,
     atoms::{Life, config_map, documents, hopeless, widgets},
 };
-use k8s_openapi::api::{
-    core::v1::{Namespace, Secret},
-    events::v1::Event,
-    rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
+use k8s_openapi::{
+    api::{
+        core::v1::{Namespace, Secret},
+        events::v1::Event,
+        rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use knoll_api::{Atom, AtomVersion, atom::AtomPhase, names::reason};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-    runtime::wait::await_condition,
+    runtime::wait::{await_condition, conditions},
 };
 use serde_json::{Value, json};
 
@@ -346,6 +349,20 @@ async fn an_account_without_pods_hid_why_a_deployment_was_not_ready() {
     }))
     .unwrap();
     world.api().create(&PostParams::default(), &binding).await.unwrap();
+    // The embedded API server has no Deployments of its own.
+    let crd = json!({
+        "metadata": {"name": "deployments.apps"},
+        "spec": {
+            "group": "apps", "scope": "Namespaced", "names": {"plural": "deployments", "singular": "deployment", "kind": "Deployment", "listKind": "DeploymentList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    });
+    let crd: CustomResourceDefinition = serde_json::from_value(crd).unwrap();
+    let crds: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    crds.create(&PostParams::default(), &crd).await.unwrap();
+    let established = await_condition(crds, "deployments.apps", conditions::is_crd_established());
+    tokio::time::timeout(DEADLINE, established).await.unwrap().unwrap();
     let _operator = world.operator();
     let life = Life::new(&world, "web");
     let labels = json!({"app": "web"});
