@@ -288,6 +288,18 @@ fn spec(namespace: &Namespace, object: &str) -> String {
     get(namespace, object, ".spec")
 }
 
+#[tokio::test]
+async fn a_pod_that_cannot_start_says_why() {
+    let namespace = with_rights().await;
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{terminationGracePeriodSeconds: 0, containers: [{{name: web, image: \"{IMAGE}\", command: [nosuchprogram]}}]}}\n"
+    );
+    assert_eq!(apply(&namespace, &[&pod], &["--deadline", "8s"]), Some(1));
+    let failure = status(&namespace).await.failure.unwrap();
+    assert_eq!(failure.phase, AtomPhase::Deadline, "{}", failure.message);
+    assert!(failure.message.contains("nosuchprogram"), "{}", failure.message);
+}
+
 /// A Deployment was only "not ready in time" where the account of its Atom could not look at pods.
 #[tokio::test]
 async fn an_account_without_pods_hid_why_a_deployment_was_not_ready() {
