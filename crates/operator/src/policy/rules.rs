@@ -33,7 +33,11 @@ pub struct RuleChecks {
 struct RuleCheck {
     /// The number of checks that were begun: only the last one counts.
     number: u64,
+    /// The name of the Policy.
+    policy: String,
     generation: Option<i64>,
+    /// The namespaces and names of the ConfigMaps that have its packs.
+    config_maps: Vec<(String, String)>,
     is_underway: bool,
     result: Option<Arc<CheckedRules>>,
 }

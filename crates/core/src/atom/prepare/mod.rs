@@ -82,10 +82,7 @@ pub fn plan(owner: &Owner, rendered: Vec<Value>, scopes: &Scopes) -> Result<Vec<
             // Groups of Kubernetes itself have no dot, and no CustomResourceDefinitions.
             let way_on = match key.api_version.split_once('/').is_some_and(|(group, _)| group.contains('.')) {
                 true => "Add its CustomResourceDefinition to the template, or install it first.",
-                false => {
-                    "`kubectl api-resources` lists those that it has. The cluster of `knoll up` has Pods, and no Deployments, \
-                     Jobs or other workloads that need controllers."
-                }
+                false => "`kubectl api-resources` lists those that it has.",
             };
             return Err(invalid(format!(
                 "`{key}`: the cluster has no kind `{}` in `{}`. {way_on}",
