@@ -13,10 +13,20 @@ use crate::progress::{phase, status};
 use crate::suite::{self, TestProgram};
 
 /// The programs that run on any cluster: those of the package `e2e`, and these.
-const PROGRAMS: [&str; 8] =
-    ["cli attach", "cli files", "cli kills", "cli promises", "cli roles", "cli runs", "cli secrets", "cli steps"];
-/// Programs that kill the operator. They run alone, because all programs share it.
-const ALONE: [&str; 2] = ["cli kills", "e2e crash"];
+const PROGRAMS: [&str; 9] = [
+    "cli attach",
+    "cli files",
+    "cli kills",
+    "cli promises",
+    "cli roles",
+    "cli runs",
+    "cli secrets",
+    "cli steps",
+    "cli sweep",
+];
+/// Programs that run alone, because all programs share the cluster: they kill the operator, or sweep what is stored as if
+/// it were older than it is.
+const ALONE: [&str; 3] = ["cli kills", "cli sweep", "e2e crash"];
 /// Tests in these programs that run on the embedded cluster only.
 const WITHOUT: [&str; 2] = ["--skip", "embedded::"];
 
@@ -28,9 +38,13 @@ pub const IMAGE_VOLUMES: [&str; 1] = ["--image-volumes"];
 /// Programs that run at once. Two keep a node on two cores busy.
 const LANES: usize = 2;
 
+/// Whether a test program runs on any cluster.
+fn runs_anywhere(name: &str) -> bool {
+    name.starts_with("e2e ") && name != "e2e (lib)" || PROGRAMS.contains(&name)
+}
+
 /// Runs the tests on a real cluster, where this machine can have one, and returns how many passed.
 pub fn run(programs: &[TestProgram], settings: &[(&str, &str)]) -> anyhow::Result<usize> {
-    let runs_anywhere = |name: &str| name.starts_with("e2e ") && name != "e2e (lib)" || PROGRAMS.contains(&name);
     let programs: Vec<TestProgram> = programs.iter().filter(|program| runs_anywhere(&program.name)).cloned().collect();
     if let Err(why) = node_possible() {
         let count = suite::count(&programs, &WITHOUT)?;
@@ -132,4 +146,39 @@ pub fn install(knoll: &Path, place: &Place, flags: &[&str]) -> anyhow::Result<()
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::progress::root;
+
+    /// The tests of a table of `docs/trust-tests.md`: program, function, clusters.
+    fn rows(text: &str) -> Vec<[&str; 3]> {
+        text.lines()
+            .filter_map(|line| {
+                let mut cells = line.strip_suffix(" |")?.rsplit(" | ");
+                let (on, test) = (cells.next()?, cells.next()?);
+                let (program, function) = test.split_once(": ")?;
+                Some([program.trim_matches('`'), function.trim_matches('`'), on])
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_page_of_tests_names_tests_that_run_where_it_says() {
+        let text = std::fs::read_to_string(root().join("docs/trust-tests.md")).unwrap();
+        let rows = rows(&text);
+        assert!(rows.len() > 30, "{rows:?}");
+        for [program, function, on] in rows {
+            let (package, name) = program.split_once(' ').unwrap();
+            let file = root().join(format!("crates/{package}/tests/{name}.rs"));
+            let source = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            assert!(source.contains(&format!("fn {function}()")), "{program} has no test `{function}`");
+            assert_eq!(runs_anywhere(program), matches!(on, "both" | "real"), "{program}: {on}");
+            assert!(matches!(on, "both" | "real" | "embedded"), "{program}: {on}");
+        }
+    }
 }

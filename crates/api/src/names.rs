@@ -266,6 +266,9 @@ pub mod label {
     pub const BUNDLE: &str = "knoll.dev/bundle";
     /// Why a Stack started a Run, for people; a [`Purpose`](crate::Purpose). The Stack's status has the one that counts.
     pub const PURPOSE: &str = "knoll.dev/purpose";
+    /// On a Secret of the operator's own namespace, `"true"`: Policies may name it, and its content is sent to the servers
+    /// of their packs.
+    pub const CREDENTIALS: &str = "knoll.dev/credentials";
     /// Who manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// The value of [`MANAGED_BY`] on all that Knoll creates.

@@ -12,7 +12,7 @@ pub mod windows;
 
 pub use defaults::{AtomDefaults, DefaultSettings, ProxySettings, RegistrySettings, RegistryToken, TextSource};
 pub use limits::{LimitRules, PriorityRule, RetentionLimits, RunLimits, SizeLimits};
-pub use plan::{GitPack, OciPack, PackRef, PlanOverride, PlanRule, PlanRules, RegoPack, RuleAction};
+pub use plan::{GitPack, OciPack, PackRef, PlanOverride, PlanRule, PlanRules, RuleAction, RulePack};
 pub use windows::{Change, Freeze, OpenWindow, WindowRules};
 
 use crate::{rules, run::Operation, stack::StackApproval, workspace::Tool};

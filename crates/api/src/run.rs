@@ -445,6 +445,10 @@ pub struct FrozenJobSummary {
     /// after one of them has changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub references: Vec<String>,
+    /// The UIDs of the Secrets with the copies of `references`, by their number. A copy that was deleted and made again is not
+    /// used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<String>,
 }
 
 /// The summary of a plan.

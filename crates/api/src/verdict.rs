@@ -71,7 +71,7 @@ impl PlanVerdict {
 pub struct RuleResult {
     /// The name of the Policy.
     pub policy: String,
-    /// The name of the rule; for Rego `PACK/PACKAGE.SET`. Empty for the Policy as a whole.
+    /// The name of the rule; for one of a pack `PACK/RULE`, or `PACK/PACKAGE.SET` in Rego. Empty for the Policy as a whole.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,
     /// What follows.

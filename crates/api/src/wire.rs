@@ -49,6 +49,9 @@ pub const LARGEST_PLAN_TEXT: u64 = 8 * 1024 * 1024;
 /// The largest JSON of a plan that the rules of Policies judge. Evaluating takes some twenty times its size in memory.
 pub const LARGEST_PLAN_JSON: u64 = 16 * 1024 * 1024;
 
+/// How long a runner waits for the verdict on a plan: for its turn, and for the rules.
+pub const VERDICT_TIMEOUT: Duration = Duration::from_secs(180);
+
 /// The version of this protocol. It grows with every change that a runner or hub of the version before would misread.
 pub const PROTOCOL: u32 = 2;
 
@@ -531,6 +534,8 @@ pub enum EndReason {
     ChangedSincePlanned,
     /// The hub does not have the last state that terraform wrote.
     StateNotSaved,
+    /// The Secret with the name of the state is no state, or none that can be written.
+    StateUnreadable,
 }
 
 impl EndReason {
@@ -554,6 +559,7 @@ impl EndReason {
             Self::DigestMismatch => reason::DIGEST_MISMATCH,
             Self::ChangedSincePlanned => reason::CHANGED_SINCE_PLANNED,
             Self::StateNotSaved => reason::STATE_NOT_SAVED,
+            Self::StateUnreadable => reason::STATE_UNREADABLE,
         }
     }
 }

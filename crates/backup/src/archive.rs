@@ -5,7 +5,6 @@ use std::io;
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, TryStreamExt};
-use jiff::Timestamp;
 use knoll_api::Digest;
 use knoll_api::wire::LARGEST_CONTENT;
 use object_store::path::Path;
@@ -13,13 +12,16 @@ use object_store::{ObjectStoreExt, PutPayload};
 
 use crate::names::is_part;
 use crate::record::{Record, RecordName};
-use crate::retention::Retention;
 use crate::target::{Target, describe};
 
 /// The largest record, and the largest object. An API server takes none above 1.5 MiB, and a lock file is a few KiB.
 const LARGEST_DOCUMENT: u64 = 4 * 1024 * 1024;
-/// Names in one folder. A state that is written every two minutes has as many versions in the 90 days of the default.
+/// Names in one folder that are held in memory. A state that is written every two minutes has as many versions in the 90
+/// days of the default.
 const MOST_NAMES: usize = 65_536;
+/// Names in one folder that are looked at: a thousand requests to a bucket. Whoever may write there could add to them
+/// without an end.
+const MOST_SCANNED: usize = 1 << 20;
 /// The number of hex digits of a digest.
 const DIGEST_DIGITS: usize = 64;
 
@@ -46,12 +48,31 @@ pub enum ArchiveError {
 #[derive(Clone, Debug)]
 pub struct Archive {
     pub(crate) target: Target,
+    pub(crate) limits: Limits,
+}
+
+/// How many names of one folder are read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Those that are held in memory.
+    pub held: usize,
+    /// Those that are looked at.
+    pub scanned: usize,
+}
+
+/// The versions of a state.
+#[derive(Clone, Debug)]
+pub struct Versions {
+    /// The newest first.
+    pub names: Vec<RecordName>,
+    /// Whether there are no others.
+    pub is_whole: bool,
 }
 
 impl Archive {
     #[must_use]
     pub fn new(target: Target) -> Self {
-        Archive { target }
+        Archive { target, limits: Limits { held: MOST_NAMES, scanned: MOST_SCANNED } }
     }
 
     /// The address of the target, for messages.
@@ -77,15 +98,29 @@ impl Archive {
         self.folders(&self.target.path(&[STATES, namespace])).await
     }
 
-    /// The versions of a Workspace's state, the newest first.
+    /// The versions of a Workspace's state, the newest first: as many as are held in memory.
     ///
     /// # Errors
     /// When the target fails.
     pub async fn versions(&self, namespace: &str, workspace: &str) -> Result<Vec<RecordName>, ArchiveError> {
-        let names = self.list(&self.versions_of(namespace, workspace)?).await?;
-        let names: BTreeSet<RecordName> =
-            names.iter().filter_map(|name| name.strip_suffix(".json")?.parse().ok()).collect();
-        Ok(names.into_iter().rev().collect())
+        self.listed(namespace, workspace).await.map(|versions| versions.names)
+    }
+
+    /// As [`Archive::versions`], and whether there are others.
+    ///
+    /// # Errors
+    /// When the target fails.
+    pub async fn listed(&self, namespace: &str, workspace: &str) -> Result<Versions, ArchiveError> {
+        let (mut newest, mut left_out) = (BTreeSet::new(), false);
+        let see = |name: &str| {
+            newest.extend(record_name(name));
+            if newest.len() > self.limits.held {
+                newest.pop_first();
+                left_out = true;
+            }
+        };
+        let seen_all = self.scan(&self.versions_of(namespace, workspace)?, see).await?;
+        Ok(Versions { names: newest.into_iter().rev().collect(), is_whole: seen_all && !left_out })
     }
 
     /// Copies a version. Content that is there already is not sent.
@@ -128,31 +163,6 @@ impl Archive {
         self.verified(&path, content, &record.digest)
     }
 
-    /// Deletes the versions that `retention` does not keep, and content that no version has any more. Returns how many
-    /// versions were deleted. `versions` are all of them, as [`Archive::versions`] lists them.
-    ///
-    /// # Errors
-    /// When the target fails; what is left goes the next time.
-    pub async fn prune(
-        &self,
-        namespace: &str,
-        workspace: &str,
-        versions: Vec<RecordName>,
-        retention: &Retention,
-        now: Timestamp,
-    ) -> Result<usize, ArchiveError> {
-        let expired = retention.expired(versions.clone(), now);
-        for name in &expired {
-            self.delete(&self.versions_of(namespace, workspace)?.join(format!("{name}.json"))).await?;
-        }
-        let stays = |digest: &Digest| versions.iter().any(|v| v.digest == *digest && !expired.contains(v));
-        let gone: BTreeSet<&Digest> = expired.iter().map(|v| &v.digest).filter(|digest| !stays(digest)).collect();
-        for digest in gone {
-            self.delete(&self.content_of(namespace, workspace, digest)?).await?;
-        }
-        Ok(expired.len())
-    }
-
     /// Copies the files of a module; returns whether they had to be sent.
     ///
     /// # Errors
@@ -177,7 +187,7 @@ impl Archive {
         self.read(&self.bundle_of(digest), LARGEST_CONTENT).await
     }
 
-    fn versions_of(&self, namespace: &str, workspace: &str) -> Result<Path, ArchiveError> {
+    pub(crate) fn versions_of(&self, namespace: &str, workspace: &str) -> Result<Path, ArchiveError> {
         check(namespace)?;
         check(workspace)?;
         Ok(self.target.path(&[STATES, namespace, workspace, VERSIONS]))
@@ -187,7 +197,7 @@ impl Archive {
         Ok(self.versions_of(&record.namespace, &record.workspace)?.join(format!("{}.json", record.name())))
     }
 
-    fn content_of(&self, namespace: &str, workspace: &str, digest: &Digest) -> Result<Path, ArchiveError> {
+    pub(crate) fn content_of(&self, namespace: &str, workspace: &str, digest: &Digest) -> Result<Path, ArchiveError> {
         check(namespace)?;
         check(workspace)?;
         let name = format!("{}.zst", digest.short(DIGEST_DIGITS));
@@ -216,22 +226,36 @@ impl Archive {
         Ok(names)
     }
 
-    /// The names of everything in a folder.
-    pub(crate) async fn list(&self, path: &Path) -> Result<Vec<String>, ArchiveError> {
-        self.list_within(path, MOST_NAMES).await
+    /// The names in a folder that are `wanted`: as many as are held in memory.
+    pub(crate) async fn list(
+        &self,
+        path: &Path,
+        mut wanted: impl FnMut(&str) -> bool,
+    ) -> Result<Vec<String>, ArchiveError> {
+        let mut names = Vec::new();
+        let see = |name: &str| {
+            if wanted(name) && names.len() < self.limits.held {
+                names.push(name.to_owned());
+            }
+        };
+        self.scan(path, see).await?;
+        Ok(names)
     }
 
-    async fn list_within(&self, path: &Path, most: usize) -> Result<Vec<String>, ArchiveError> {
+    /// Shows the names in a folder; false if there are more than are looked at.
+    pub(crate) async fn scan(&self, path: &Path, mut see: impl FnMut(&str)) -> Result<bool, ArchiveError> {
         let mut found = self.target.store.list(Some(path));
-        let mut names = Vec::new();
+        let mut left = self.limits.scanned;
         while let Some(meta) = found.try_next().await.map_err(|error| self.failed(describe(&error)))? {
-            if names.len() >= most {
-                let why = format!("it has more than {most} names; delete those that Knoll has not written");
-                return Err(ArchiveError::Damaged { path: path.to_string(), why });
+            if left == 0 {
+                return Ok(false);
             }
-            names.extend(meta.location.filename().map(str::to_owned));
+            left -= 1;
+            if let Some(name) = meta.location.filename() {
+                see(name);
+            }
         }
-        Ok(names)
+        Ok(true)
     }
 
     pub(crate) async fn exists(&self, path: &Path) -> Result<bool, ArchiveError> {
@@ -298,6 +322,11 @@ async fn within<E>(
     Ok(Some(all.freeze()))
 }
 
+/// The version that a file is the record of.
+pub(crate) fn record_name(file: &str) -> Option<RecordName> {
+    file.strip_suffix(".json")?.parse().ok()
+}
+
 pub(crate) fn check(name: &str) -> Result<(), ArchiveError> {
     if is_part(name) { Ok(()) } else { Err(ArchiveError::Name(name.to_owned())) }
 }
@@ -319,20 +348,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-
-    /// Whoever may write the bucket chooses how many names the operator holds in memory.
-    #[tokio::test]
-    async fn a_folder_with_names_without_end_was_listed_to_its_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let archive = Archive::new(Target::open(&format!("file://{}", folder.path().display())).unwrap());
-        let path = archive.versions_of("team", "net").unwrap();
-        for number in 0..12 {
-            archive.write(&path.clone().join(format!("{number}.json")), Bytes::new()).await.unwrap();
-        }
-        assert_eq!(archive.list_within(&path, 12).await.unwrap().len(), 12);
-        let error = archive.list_within(&path, 11).await.unwrap_err();
-        assert!(matches!(&error, ArchiveError::Damaged { why, .. } if why.contains("11 names")), "{error}");
-    }
 
     /// The size was believed as the server declared it.
     #[tokio::test]

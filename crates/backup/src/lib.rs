@@ -17,6 +17,7 @@
 mod archive;
 mod names;
 mod objects;
+mod prune;
 mod record;
 mod retention;
 mod target;
@@ -29,8 +30,9 @@ pub mod kinds {
     pub const WORKSPACE: &str = "workspace";
 }
 
-pub use archive::{Archive, ArchiveError};
+pub use archive::{Archive, ArchiveError, Versions};
 pub use objects::{ObjectAddress, StoredObject};
+pub use prune::Pruned;
 pub use record::{Record, RecordName};
 pub use retention::Retention;
 pub use target::{Target, TargetError};

@@ -46,11 +46,17 @@ impl Archive {
         let digest = Digest::of(&document);
         let name = format!("{}{LIVE}", digest.short(DIGEST_DIGITS));
         let folder = self.object_folder(address)?;
-        let known = self.list(&folder).await?;
-        if !known.contains(&name) {
-            self.write(&folder.clone().join(name.as_str()), document.into()).await?;
+        let path = folder.clone().join(name.as_str());
+        let mut is_known = false;
+        let others = self.list(&folder, |other| {
+            is_known |= other == name;
+            other != name
+        });
+        let others = others.await?;
+        if !is_known {
+            self.write(&path, document.into()).await?;
         }
-        for other in known.iter().filter(|other| **other != name) {
+        for other in others {
             self.delete(&folder.clone().join(other.as_str())).await?;
         }
         Ok(())
@@ -62,7 +68,7 @@ impl Archive {
     /// When the target fails.
     pub async fn mark_deleted(&self, address: &ObjectAddress) -> Result<(), ArchiveError> {
         let folder = self.object_folder(address)?;
-        for name in self.list(&folder).await? {
+        for name in self.list(&folder, is_live).await? {
             let Some(digest) = name.strip_suffix(LIVE) else { continue };
             let document = self.read(&folder.clone().join(name.as_str()), Self::document_limit()).await?;
             self.write(&folder.clone().join(format!("{digest}{DELETED}")), document).await?;
@@ -81,8 +87,8 @@ impl Archive {
         let mut found = Vec::new();
         for name in self.folders(&folder).await? {
             let address = ObjectAddress { kind: kind.to_owned(), namespace: namespace.map(str::to_owned), name };
-            let names = self.list(&self.object_folder(&address)?).await?;
-            if names.iter().any(|name| name.ends_with(LIVE)) {
+            let names = self.list(&self.object_folder(&address)?, is_live).await?;
+            if !names.is_empty() {
                 found.push(address);
             }
         }
@@ -103,7 +109,7 @@ impl Archive {
     /// When the target fails, or has no such object.
     pub async fn object(&self, address: &ObjectAddress) -> Result<StoredObject, ArchiveError> {
         let folder = self.object_folder(address)?;
-        let name = self.list(&folder).await?.into_iter().find(|name| name.ends_with(LIVE));
+        let name = self.list(&folder, is_live).await?.into_iter().next();
         let name = name.ok_or_else(|| ArchiveError::Missing(folder.to_string()))?;
         let path = folder.join(name.as_str());
         let document = self.read(&path, Self::document_limit()).await?;
@@ -119,6 +125,11 @@ impl Archive {
         check(&address.name)?;
         Ok(self.target.path(&[OBJECTS, scope(address.namespace.as_deref())?, &address.kind, &address.name]))
     }
+}
+
+/// Whether a file has an object that was not deleted.
+fn is_live(name: &str) -> bool {
+    name.ends_with(LIVE)
 }
 
 fn scope(namespace: Option<&str>) -> Result<&str, ArchiveError> {

@@ -21,9 +21,13 @@ impl Retention {
     pub fn expired(&self, mut versions: Vec<RecordName>, now: Timestamp) -> Vec<RecordName> {
         versions.sort();
         versions.reverse();
-        let age = SignedDuration::try_from(self.age).unwrap_or(SignedDuration::MAX);
         let beyond = versions.into_iter().skip(self.versions.max(1));
-        beyond.filter(|version| now.duration_since(version.written_at) > age).collect()
+        beyond.filter(|version| self.is_old(version, now)).collect()
+    }
+
+    /// Whether a version has stayed as long as every version does.
+    pub(crate) fn is_old(&self, version: &RecordName, now: Timestamp) -> bool {
+        now.duration_since(version.written_at) > SignedDuration::try_from(self.age).unwrap_or(SignedDuration::MAX)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use knoll_api::Digest;
-use knoll_backup::{Archive, ArchiveError, ObjectAddress, Record, Retention, StoredObject, Target};
+use knoll_backup::{Archive, ArchiveError, ObjectAddress, Pruned, Record, Retention, StoredObject, Target};
 use knoll_e2e::Bucket;
 use serde_json::{Value, json};
 
@@ -65,7 +65,9 @@ async fn what_is_put_comes_back(archive: &Archive) {
     }
     let retention = Retention { versions: 1, age: Duration::from_secs(15) };
     let now = Timestamp::from_second(40).unwrap();
-    assert_eq!(archive.prune("team", "net", versions, &retention, now).await.unwrap(), 2);
+    let listed = archive.listed("team", "net").await.unwrap();
+    let pruned = archive.prune("team", "net", listed, &retention, now).await.unwrap();
+    assert_eq!(pruned, Pruned { versions: 2, is_crowded: false });
     let versions = archive.versions("team", "net").await.unwrap();
     assert_eq!(versions.iter().map(|name| name.serial).collect::<Vec<_>>(), [3]);
     let (gone, _) = version("net", 1, 10);

@@ -145,7 +145,7 @@ fn two_hundred_rules_on_five_thousand_changes_are_within_the_limits() {
             format!("          deny_{rule} contains change.address if {{\n            some change in input.resource_changes\n            change.change.after.tags.cost == \"{rule}-\"\n          }}\n")
         })
         .collect();
-    let rego = format!("{head}    rego:\n      - name: pack\n        inline: |\n          package main\n{sets}");
+    let rego = format!("{head}    packs:\n      - name: pack\n        inline: |\n          package main\n{sets}");
     std::fs::write(at("rego.yaml"), rego).unwrap();
     for file in ["cel.yaml", "rego.yaml"] {
         let begin = Instant::now();

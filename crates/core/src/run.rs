@@ -220,16 +220,16 @@ pub fn start_problem(run: &Run) -> Option<Cause> {
 #[must_use]
 pub fn decide(seen: &RunFacts<'_>, now: Timestamp) -> RunDecision {
     let status = status::of(seen.run);
-    let has_no_pod = matches!(status.phase, RunPhase::Pending | RunPhase::Queued | RunPhase::Review);
+    let awaits_judge =
+        matches!(status.phase, RunPhase::Starting | RunPhase::Running) && steps::awaits_judge(&seen.run.spec, &status);
+    let has_no_pod = awaits_judge || matches!(status.phase, RunPhase::Pending | RunPhase::Queued | RunPhase::Review);
     if has_no_pod && seen.workspace.is_some_and(|workspace| workspace.metadata.deletion_timestamp.is_some()) {
         let message = format!("Workspace `{}` is being deleted, so nothing starts in it.", seen.run.spec.workspace);
         return ended(seen, status, RunPhase::Discarded, &Cause::new(reason::WORKSPACE_DELETED, message), now);
     }
     match status.phase {
         RunPhase::Pending | RunPhase::Queued => before_pod(seen, status, now),
-        RunPhase::Starting | RunPhase::Running if steps::awaits_judge(&seen.run.spec, &status) => {
-            isolated::before_judge(seen, status, now)
-        }
+        RunPhase::Starting | RunPhase::Running if awaits_judge => isolated::before_judge(seen, status, now),
         RunPhase::Starting | RunPhase::Running => with_pod(seen, status, now),
         RunPhase::Review => in_review(seen, status, now),
         RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled | RunPhase::Discarded => {
@@ -467,7 +467,7 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
         let late = status.phase == RunPhase::Starting && is_past(after(since, limit), now);
         let cause = match not_started(&status) {
             Some(cause) => cause,
-            None if late => not_in_time(pending, None),
+            None if late => not_in_time(pending, None, None),
             None => Cause::new(reason::POD_DELETED, "The pod was deleted before its runner had reported its end."),
         };
         return lost(seen, status, cause, now);
@@ -499,7 +499,8 @@ fn with_pod(seen: &RunFacts<'_>, mut status: RunStatus, now: Timestamp) -> RunDe
     }
     let deadline = after(pod.creation_timestamp().map(|time| time.0), limit);
     if is_past(deadline, now) {
-        let (phase, cause) = (status.phase, not_in_time(pending, why.as_ref()));
+        let (phase, cause) =
+            (status.phase, not_in_time(pending, why.as_ref(), isolated::image(&status, Some(pod)).as_deref()));
         status::enter(&mut status, run, phase, &cause, now);
         status.start_failure = Some(cause.message);
         return delete(pod, status);
@@ -610,10 +611,12 @@ fn not_started(status: &RunStatus) -> Option<Cause> {
     status.start_failure.as_ref().map(|message| Cause::new(reason::TIMED_OUT, message.clone()))
 }
 
-fn not_in_time(limit: Option<knoll_api::Duration>, why: Option<&Cause>) -> Cause {
+/// `image` is what is to be said of an image that the user of the run has not chosen.
+fn not_in_time(limit: Option<knoll_api::Duration>, why: Option<&Cause>, image: Option<&str>) -> Cause {
     let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
-    let why = why.map(|why| format!(" {}", why.message)).unwrap_or_default();
-    Cause::new(reason::TIMED_OUT, format!("The pod did not start within {limit} (timeouts.pending).{why}"))
+    let details = why.map(|why| why.message.as_str()).into_iter().chain(image);
+    let details: String = details.map(|detail| format!(" {detail}")).collect();
+    Cause::new(reason::TIMED_OUT, format!("The pod did not start within {limit} (timeouts.pending).{details}"))
 }
 
 fn delete(pod: &Pod, status: RunStatus) -> RunDecision {

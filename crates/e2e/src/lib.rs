@@ -9,14 +9,19 @@ mod bucket;
 mod command_result;
 mod evidence;
 pub mod git;
+mod hub;
 pub mod manifests;
 mod namespace;
+mod outage;
+pub mod processes;
 pub mod registry;
 mod world;
 
 pub use bucket::Bucket;
 pub use command_result::CommandResult;
+pub use hub::Hub;
 pub use namespace::{Namespace, Person};
+pub use outage::Outage;
 pub use world::World;
 
 use std::time::Duration;

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
-use crate::{CommandResult, Namespace};
+use crate::processes::Process;
+use crate::{CommandResult, Namespace, Outage};
 
 /// The namespace of the operator in a real cluster.
 const OPERATOR: [&str; 2] = ["--namespace", "knoll-system"];
@@ -101,6 +103,20 @@ impl World {
         match self.kind {
             Kind::Embedded { .. } => "system:knoll",
             Kind::Real => "system:serviceaccount:knoll-system:knoll-operator",
+        }
+    }
+
+    /// The address of this machine that the operator may fetch from.
+    ///
+    /// # Panics
+    /// If the cluster has no node.
+    pub fn open_address(&self) -> String {
+        match self.kind {
+            Kind::Embedded { .. } => GIT_SERVER.trim_end_matches("/32").to_owned(),
+            Kind::Real => {
+                let path = "jsonpath={.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
+                self.kubectl(&["get", "nodes", "-o", path]).ok()
+            }
         }
     }
 
@@ -201,6 +217,21 @@ impl World {
                 let words = ["delete", "pods", "-l", "app.kubernetes.io/name=knoll", "--force", "--grace-period=0"];
                 let _ = self.kubectl(&[&OPERATOR[..], &words].concat()).ok();
             }
+        }
+    }
+
+    /// Cuts the runner in a pod off from the hub, until the value is dropped: on a real cluster by the pod's network, on the
+    /// embedded one by a process of the hub that stands still.
+    ///
+    /// # Panics
+    /// If the pod has no runner on this machine, or its network cannot be changed.
+    pub fn cut_off(&self, pod: &Pod) -> Outage {
+        match &self.kind {
+            Kind::Embedded { data, .. } => {
+                let pid = std::fs::read_to_string(data.join("knoll.pid")).unwrap().trim().parse().unwrap();
+                Outage::frozen(vec![Process { pid, words: Vec::new() }])
+            }
+            Kind::Real => Outage::of_network(pod),
         }
     }
 

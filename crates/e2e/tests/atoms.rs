@@ -200,6 +200,41 @@ async fn an_atom_without_an_account_reaches_nothing_that_its_namespace_does_not_
     assert!(!is_there(&namespace, "cm/a"));
 }
 
+/// Each of them once became a header of the operator's requests, or a part of one.
+#[tokio::test]
+async fn an_account_whose_name_changes_a_request_is_refused() {
+    let namespace = with_rights().await;
+    let long = "a".repeat(300);
+    let names = [
+        "x\n",
+        "x\nImpersonate-Group: system:masters",
+        "x\t",
+        "dé",
+        "..",
+        "../x",
+        "a/b",
+        "a:b",
+        "a b",
+        "",
+        long.as_str(),
+    ];
+    for name in names {
+        let atom = serde_json::json!({
+            "apiVersion": "knoll.dev/v1alpha1", "kind": "Atom", "metadata": {"name": "web"},
+            "spec": {"version": "v1", "serviceAccountName": name},
+        });
+        let said = namespace.kubectl_with(&atom.to_string(), &["create", "-f", "-"]).refused();
+        assert!(said.contains("spec.serviceAccountName"), "{name:?}: {said}");
+        let policy = serde_json::json!({
+            "apiVersion": "knoll.dev/v1alpha1", "kind": "Policy", "metadata": {"name": format!("{}-x", namespace.name)},
+            "spec": {"defaults": {"atom": {"serviceAccountName": name}}},
+        });
+        let said = namespace.kubectl_with(&policy.to_string(), &["create", "--dry-run=server", "-f", "-"]).refused();
+        assert!(said.contains("spec.defaults.atom.serviceAccountName"), "{name:?}: {said}");
+    }
+    assert!(!is_there(&namespace, "atom/web"));
+}
+
 #[tokio::test]
 async fn a_secrets_value_in_an_invalid_label_is_told_nowhere() {
     let namespace = with_rights().await;

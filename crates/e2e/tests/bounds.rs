@@ -2,51 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::Write;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use knoll_api::names::{self, condition};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use knoll_api::names::{self, condition, reason, secret_type};
 use knoll_api::run::{Run, RunPhase};
-use knoll_api::wire;
+use knoll_e2e::World;
 use knoll_e2e::manifests::{MODULE, approval, inline, run, workspace};
-use knoll_e2e::{Namespace, World};
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-
-/// As many requests as once held the hub for ever.
-const HALF_OPEN: usize = 300;
-
-/// The address of the hub, as the pods of Runs have it.
-async fn hub(namespace: &Namespace, run: &str) -> String {
-    let pod: Pod = namespace.api().get(run).await.unwrap();
-    let containers = pod.spec.unwrap().containers.into_iter();
-    let mut env = containers.flat_map(|container| container.env.unwrap_or_default());
-    let url = env.find(|variable| variable.name == wire::env::HUB_URL).unwrap().value.unwrap();
-    url.strip_prefix("https://").unwrap().trim_end_matches('/').to_owned()
-}
-
-#[tokio::test]
-async fn half_open_connections_to_the_hub_hold_up_no_run() {
-    let namespace = World::get().namespace().await;
-    namespace.create(&workspace("w"));
-    namespace.create(&run("one", "w", &inline(MODULE)));
-    namespace.run_in("one", RunPhase::Succeeded).await;
-    let hub = hub(&namespace, "one").await;
-    // The beginning of a handshake, and nothing more.
-    let mut held = Vec::new();
-    for _ in 0..HALF_OPEN {
-        let connected = tokio::time::timeout(Duration::from_secs(30), TcpStream::connect(&hub)).await.unwrap();
-        let mut stream = connected.unwrap();
-        let _ = stream.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00]).await;
-        held.push(stream);
-    }
-    namespace.create(&run("two", "w", &inline(MODULE)));
-    namespace.run_in("two", RunPhase::Succeeded).await;
-    drop(held);
-}
 
 /// 3 GB of nothing, packed to what fits into a Secret.
 fn bomb() -> String {
@@ -68,7 +33,7 @@ async fn a_state_that_unpacks_to_gigabytes_fails_its_own_run_and_no_other() {
     let version = json!({"serial": 1, "lineage": "l", "digest": digest, "resources": 0, "updatedAt": "", "run": "r"});
     let index = json!({"current": version}).to_string();
     let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": names::secret_type::STATE,
+        "apiVersion": "v1", "kind": "Secret", "type": secret_type::STATE,
         "metadata": {"name": names::state_secret("bomb")},
         "data": {"content": bomb(), "index": BASE64_STANDARD.encode(index)},
     });
@@ -79,8 +44,48 @@ async fn a_state_that_unpacks_to_gigabytes_fails_its_own_run_and_no_other() {
     namespace.create(&run("well", "w", &inline(MODULE)));
     namespace.run_in("well", RunPhase::Succeeded).await;
     let hit = namespace.run_in("hit", RunPhase::Failed).await.status.unwrap();
-    let ready = hit.conditions.iter().find(|found| found.type_ == condition::READY).unwrap();
+    let ready = ready(&hit.conditions);
     assert!(ready.message.contains("64 MiB"), "{}", ready.message);
+}
+
+fn ready(conditions: &[Condition]) -> &Condition {
+    conditions.iter().find(|found| found.type_ == condition::READY).unwrap()
+}
+
+/// A run whose state had a Secret of another type in its place asked for its job for ever.
+#[tokio::test]
+async fn a_secret_that_is_no_state_fails_the_runs_of_its_workspace_and_no_other() {
+    let namespace = World::get().namespace().await;
+    let rows = [
+        ("garbled", secret_type::STATE, false, "it is no JSON"),
+        ("typed", "Opaque", false, "it is of the type `Opaque`"),
+        ("fixed", secret_type::STATE, true, "it is immutable"),
+    ];
+    for (name, secret_type, immutable, _) in rows {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": secret_type, "immutable": immutable,
+            "metadata": {"name": names::state_secret(name)},
+            "stringData": {"index": if name == "garbled" { "hunter2" } else { "{}" }},
+        });
+        namespace.create(&secret.to_string());
+        namespace.create(&workspace(name));
+        namespace.create(&run(name, name, &inline(MODULE)));
+    }
+    namespace.create(&workspace("w"));
+    namespace.create(&run("well", "w", &inline(MODULE)));
+    for (name, _, _, why) in rows {
+        let status = namespace.run_in(name, RunPhase::Failed).await.status.unwrap();
+        let Condition { reason, message, .. } = ready(&status.conditions);
+        assert_eq!(reason, reason::STATE_UNREADABLE, "{name}: {message}");
+        let secret = format!("the Secret `{}` is no state of Knoll's: {why}", names::state_secret(name));
+        assert!(message.contains(&secret) && message.contains("move it away"), "{name}: {message}");
+        assert!(!message.contains("hunter2"), "{name}: {message}");
+    }
+    namespace.run_in("well", RunPhase::Succeeded).await;
+    // As the message says.
+    let _ = namespace.kubectl(&["delete", "secret", &names::state_secret("typed")]).ok();
+    namespace.create(&run("again", "typed", &inline(MODULE)));
+    namespace.run_in("again", RunPhase::Succeeded).await;
 }
 
 /// A user could take the name of any bundle beforehand: nobody could use its files in that namespace any more.

@@ -463,6 +463,49 @@ async fn what_a_policy_does_not_allow_is_refused_before_a_pod_exists() {
     namespace.until::<Stack>("net", "started a run", launched).await;
 }
 
+#[tokio::test]
+async fn a_policy_names_versions_and_privileged_commands_and_no_pod_shares_a_host() {
+    let namespace = World::get().namespace().await;
+    let rows = [("any", "{}", "the Workspace names no version"), ("other", "{version: 1.11.4}", "terraform 1.11.4")];
+    for (name, spec, _) in rows {
+        namespace.create(&workspace(name).replace("{}", spec));
+    }
+    let selector = "workspaceSelector: {matchExpressions: [{key: free, operator: DoesNotExist}]}";
+    let fields = format!("{selector}, allow: {{tools: [{{name: terraform, versions: [1.0.*]}}]}}");
+    let policy = PolicyOf::apply(&namespace, "versions", &fields);
+    for (name, _, says) in rows {
+        known(&namespace, name, &policy).await;
+        namespace.create(&run(name, name, &inline(MODULE)));
+        let message = refused(&namespace, name).await;
+        assert!(message.contains("spec.allow.tools") && message.contains(says), "{message}");
+    }
+    for field in ["hostNetwork", "hostPID", "hostIPC"] {
+        let manifest = workspace("shares").replace("{}", &format!("{{pod: {{{field}: true}}}}"));
+        let said = namespace.kubectl_with(&manifest, &CREATE).refused();
+        assert!(said.contains(&format!("unknown field \"spec.pod.{field}\"")), "{said}");
+    }
+
+    namespace.create(&workspace("w").replace("metadata: {", "metadata: {labels: {free: \"\"}, "));
+    let fields = "allow: {privileged: {commands: [state rm, sh]}}";
+    let policy = PolicyOf::apply(&namespace, "commands", fields);
+    known(&namespace, "w", &policy).await;
+    namespace.create(&run("first", "w", &inline(MODULE)));
+    namespace.run_in("first", RunPhase::Succeeded).await;
+    for (name, command) in
+        [("rm", "state rm, args: [terraform_data.a]"), ("shell", "sh, args: [-c, terraform state rm terraform_data.a]")]
+    {
+        let spec = format!("{{workspace: w, operation: command, command: {command}}}");
+        namespace
+            .create(&format!("apiVersion: knoll.dev/v1alpha1\nkind: Run\nmetadata: {{name: {name}}}\nspec: {spec}\n"));
+        assert_eq!(namespace.run_in(name, RunPhase::Review).await.status.unwrap().pod_name, None);
+    }
+    let has_one = |found: &Workspace| {
+        let state = found.status.as_ref().and_then(|status| status.state.as_ref());
+        state.is_some_and(|state| state.resources == 1)
+    };
+    namespace.until::<Workspace>("w", "had its resource", has_one).await;
+}
+
 /// Waits until admission knows a Policy that does not allow this object.
 async fn enforced(namespace: &Namespace, manifest: &str) {
     let refused = async {

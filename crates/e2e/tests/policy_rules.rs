@@ -167,7 +167,7 @@ async fn a_rule_that_never_ends_or_needs_all_memory_is_an_error_of_its_policy() 
     let endless = "package main\ndeny contains \"x\" if {\n  some a in numbers.range(1, 100000)\n  some b in numbers.range(1, 100000)\n  a * b == 0\n}\n";
     let large = "package main\ndeny contains \"x\" if {\n  count([a | some b in numbers.range(1, 100000000); a := sprintf(\"%d and so on\", [b])]) == 0\n}\n";
     for (name, text, expect) in [("endless", endless, "takes longer than"), ("large", large, "of memory")] {
-        let policy = PolicyOf::apply(&namespace, name, &format!("rego: [{{name: pack, inline: {text:?}}}]")).await;
+        let policy = PolicyOf::apply(&namespace, name, &format!("packs: [{{name: pack, inline: {text:?}}}]")).await;
         namespace.create(&run(name, "w", &inline(MODULE)));
         let (message, status) = refused(&namespace, name, reason::POLICY_VIOLATION).await;
         assert!(message.contains(&policy.name) && message.contains("`pack`") && message.contains(expect), "{message}");
@@ -185,17 +185,25 @@ async fn a_pack_of_a_config_map_judges_by_its_digest_and_no_result_has_a_sensiti
     let namespace = World::get().namespace().await;
     namespace.create(&workspace("w"));
     let text = "package main\nwarn contains msg if {\n  some change in input.resource_changes\n  msg := sprintf(\"input is %v\", [change.change.after.input])\n}\n";
+    let cel = "rules:\n- {name: new, action: Warn, find: changes, message: Something is new.}\n";
     let pack = |text: &str| {
-        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: packs}}\ndata: {{main.rego: {text:?}}}\n")
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: packs}}\ndata: {{main.rego: {text:?}, new.cel.yaml: {cel:?}}}\n"
+        )
     };
     namespace.create(&pack(text));
-    let digest = knoll_api::Digest::of(text);
-    let at = format!("{{namespace: {}, name: packs, key: main.rego, digest: \"{digest}\"}}", namespace.name);
-    let _policy = PolicyOf::apply(&namespace, "pack", &format!("rego: [{{name: pack, configMap: {at}}}]")).await;
+    let packs = [("pack", "main.rego", text), ("cel", "new.cel.yaml", cel)].map(|(name, key, text)| {
+        let digest = knoll_api::Digest::of(text);
+        let at = format!("{{namespace: {}, name: packs, key: {key}, digest: \"{digest}\"}}", namespace.name);
+        format!("{{name: {name}, configMap: {at}}}")
+    });
+    let _policy = PolicyOf::apply(&namespace, "pack", &format!("packs: [{}]", packs.join(", "))).await;
     let module = "variable \"word\" { sensitive = true }\nresource \"terraform_data\" \"a\" { input = var.word }\n";
     namespace.create(&run("whisper", "w", &inline(module)));
     let status = namespace.run_in("whisper", RunPhase::Succeeded).await.status.unwrap();
-    assert_eq!(status.plan_verdict.as_ref().unwrap().results[0].message, "input is (sensitive)");
+    let results = &status.plan_verdict.as_ref().unwrap().results;
+    let results: Vec<_> = results.iter().map(|result| (result.rule.as_str(), result.message.as_str())).collect();
+    assert_eq!(results, [("cel/new", "Something is new."), ("pack/main.warn", "input is (sensitive)")]);
     assert!(!serde_json::to_string(&status.plan_verdict).unwrap().contains("whisper"));
 
     let _ = namespace.kubectl_with(&pack("package main\nwarn := false\n"), &["apply", "-f", "-"]).ok();
@@ -276,16 +284,6 @@ async fn an_approver_reads_the_plan_as_the_isolated_pod_describes_it() {
     assert!(!pods.contains("judge-"), "{pods}");
 }
 
-/// The address of this machine that the operator may fetch from.
-fn open_address(world: &World) -> String {
-    if world.is_real() {
-        let path = "jsonpath={.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
-        world.kubectl(&["get", "nodes", "-o", path]).ok()
-    } else {
-        "127.0.0.1".to_owned()
-    }
-}
-
 /// A Secret in the operator's own namespace, deleted afterwards.
 struct Credentials<'a> {
     world: &'a World,
@@ -294,9 +292,9 @@ struct Credentials<'a> {
 }
 
 impl<'a> Credentials<'a> {
-    fn create(world: &'a World, name: String) -> Self {
+    fn create(world: &'a World, name: String, labels: &serde_json::Value) -> Self {
         let home = if world.is_real() { "knoll-system" } else { "kube-system" };
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"username": USER, "password": PASSWORD}});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}, "stringData": {"username": USER, "password": PASSWORD}});
         let _ = world.kubectl_with(&secret.to_string(), &["-n", home, "create", "-f", "-"]).ok();
         Self { world, home, name }
     }
@@ -315,16 +313,18 @@ async fn packs_of_a_repository_and_of_a_registry_judge_and_without_them_nothing_
     let world = World::get();
     let namespace = world.namespace().await;
     namespace.create(&workspace("w"));
-    let secret = Credentials::create(world, format!("packs-{}", namespace.name));
+    let marked = json!({"knoll.dev/credentials": "true"});
+    let secret = Credentials::create(world, format!("packs-{}", namespace.name), &marked);
+    let other = Credentials::create(world, format!("other-{}", namespace.name), &json!({}));
     let repositories = Repositories::new();
     repositories.create("rules.git");
     let commit =
         repositories.commit("rules.git", &[("policy/new.rego", PACK), ("policy/new_test.rego", "package main")]);
     let server = HttpServer::start(&repositories).await;
-    let url = format!("http://{}:{}/rules.git", open_address(world), server.port);
+    let url = format!("http://{}:{}/rules.git", world.open_address(), server.port);
     let git = |commit: &str, secret: &str| {
         format!(
-            "rego: [{{name: pack, git: {{url: {url:?}, commit: {commit:?}, path: policy, secretRef: {{name: {secret}}}}}}}]"
+            "packs: [{{name: pack, git: {{url: {url:?}, commit: {commit:?}, path: policy, secretRef: {{name: {secret}}}}}}}]"
         )
     };
     let policy = PolicyOf::apply(&namespace, "git", &git(&commit, &secret.name)).await;
@@ -340,12 +340,13 @@ async fn packs_of_a_repository_and_of_a_registry_judge_and_without_them_nothing_
 
     for (name, plan, expect) in [
         ("gone", git(&"1".repeat(40), &secret.name), "cannot reach"),
-        ("anybody", git(&"2".repeat(40), "nowhere"), "the Secret `nowhere` does not exist in the operator's namespace"),
+        ("anybody", git(&"2".repeat(40), "nowhere"), "has no Secret `nowhere` with the label `knoll.dev/credentials"),
+        ("unmarked", git(&"3".repeat(40), &other.name), "` with the label `knoll.dev/credentials: \"true\"`"),
     ] {
         let other = PolicyOf::apply(&namespace, "git", &plan).await;
         namespace.create(&run(name, "w", &inline(MODULE)));
         let (message, _) = refused(&namespace, name, reason::POLICY_VIOLATION).await;
-        assert!(message.contains(&other.name) && message.contains("spec.plan.rego[0]: `"), "{message}");
+        assert!(message.contains(&other.name) && message.contains("spec.plan.packs[0]: `"), "{message}");
         assert!(message.contains(expect), "no `{expect}` in: {message}");
     }
     drop(policy);
@@ -358,7 +359,7 @@ async fn packs_of_a_repository_and_of_a_registry_judge_and_without_them_nothing_
     let digest = registry.push("team/rules", &[(rules, "new.rego", PACK.as_bytes())]);
     let repository = format!("127.0.0.1:{}/team/rules", registry.port);
     let oci = format!(
-        "rego: [{{name: pack, oci: {{repository: {repository:?}, digest: {digest:?}, secretRef: {{name: {}}}}}}}]",
+        "packs: [{{name: pack, oci: {{repository: {repository:?}, digest: {digest:?}, secretRef: {{name: {}}}}}}}]",
         secret.name
     );
     let _policy = PolicyOf::apply(&namespace, "oci", &oci).await;
@@ -450,16 +451,16 @@ async fn the_status_of_a_policy_names_each_field_that_cannot_be_read() {
     let broken = rule("broken", "Warn", "changes.filter(c,", "m");
     let typo = rule("typo", "Deny", "resources.size() > 0", "m");
     let packs = format!(
-        "rego: [{{name: brace, inline: \"package main\\ndeny contains 1 if {{\"}}, {{name: map, configMap: {at}}}]"
+        "packs: [{{name: brace, inline: \"package main\\ndeny contains 1 if {{\"}}, {{name: map, configMap: {at}}}]"
     );
     let plan = format!("rules: [{good}, {broken}, {typo}], {packs}");
     let policy = PolicyOf::apply(&namespace, "unreadable", &plan).await;
-    let message = policy_until(&namespace, &policy.name, "False", "spec.plan.rego[1]").await;
+    let message = policy_until(&namespace, &policy.name, "False", "spec.plan.packs[1]").await;
     for part in [
         "`spec.plan.rules[1]`: `find`: ",
         "`spec.plan.rules[2]`: `find`: ",
-        "`spec.plan.rego[0]`: it cannot be read as Rego v1",
-        "`spec.plan.rego[1]`: the ConfigMap `",
+        "`spec.plan.packs[0]`: it cannot be read as Rego v1",
+        "`spec.plan.packs[1]`: the ConfigMap `",
         "Until this is corrected, no plan",
     ] {
         assert!(message.contains(part), "no `{part}` in: {message}");
@@ -478,7 +479,7 @@ async fn the_status_of_a_policy_names_each_field_that_cannot_be_read() {
 
     // Corrected, but for the pack, which comes later.
     let policy =
-        PolicyOf::apply(&namespace, "unreadable", &format!("rules: [{good}], rego: [{{name: map, configMap: {at}}}]"))
+        PolicyOf::apply(&namespace, "unreadable", &format!("rules: [{good}], packs: [{{name: map, configMap: {at}}}]"))
             .await;
     policy_until(&namespace, &policy.name, "False", "It is tried again").await;
     namespace.create(&format!(

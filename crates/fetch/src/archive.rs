@@ -113,6 +113,9 @@ fn unpack(file: &mut fs::File, into: &Path, url: &str) -> Result<(), Error> {
 fn unzip(file: &mut fs::File, into: &Path) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut archive = zip::ZipArchive::new(file).map_err(|error| text(&error))?;
+    if archive.has_duplicate_names() {
+        return Err("it has two entries of the same name, and other programs may read the other one".to_owned());
+    }
     let mut left = LARGEST;
     for number in 0..archive.len() {
         let mut entry = archive.by_index(number).map_err(|error| text(&error))?;

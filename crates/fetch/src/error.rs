@@ -33,7 +33,7 @@ pub enum Error {
     #[error("no `*.tf`, `*.tofu` or `*.tf.json` file found in `{path}` of {of}; correct the source's `path`")]
     NoModule { path: String, of: String },
     /// The path of a pack does not exist, or has no rules.
-    #[error("no `*.rego` file found in `{path}` of {of}; correct `path` of the pack")]
+    #[error("no `*.rego` or `*.cel.yaml` file found in `{path}` of {of}; correct `path` of the pack")]
     NoPack { path: String, of: String },
     #[error("the rules of {0} have more than {limit} KiB; split them into several packs", limit = crate::pack::LARGEST_PACK >> 10)]
     PackTooLarge(String),

@@ -1,4 +1,4 @@
-//! Packs of rules in Rego: files of a git repository at one commit, or an artifact of an OCI registry.
+//! Packs of rules: files of a git repository at one commit, or an artifact of an OCI registry.
 //!
 //! *Guarantees.* The files are those of the commit or of the manifest that the pack names, and of nothing else. What is read
 //! into memory has a limit.
@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use knoll_api::policy::GitPack;
+use knoll_api::policy::{GitPack, RulePack};
 
 use crate::{
     Credentials, Error, Settings,
@@ -22,10 +22,6 @@ use crate::{
 pub(crate) const LARGEST_PACK: u64 = 1 << 20;
 /// The maximum nesting depth of directories.
 const DEEPEST: usize = 32;
-/// The end of the name of a file with rules.
-const RULES: &str = ".rego";
-/// The end of the name of a file with tests of rules.
-const TESTS: &str = "_test.rego";
 
 /// The texts of a pack by the paths of their files.
 pub type Texts = BTreeMap<String, String>;
@@ -74,7 +70,7 @@ pub(crate) fn texts(folder: &Path, path: &str, of: &str) -> Result<Texts, Error>
 fn find(at: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Error> {
     if at.is_file() {
         let name = at.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if name.ends_with(RULES) && !name.ends_with(TESTS) {
+        if RulePack::is_file_of_rules(&name) {
             found.push(at.to_owned());
         }
         return Ok(());
@@ -109,15 +105,17 @@ mod tests {
         write("tree/a_test.rego", "package a");
         write("tree/deep/er/b.rego", "package b");
         write("tree/readme.md", "x");
+        write("tree/ci.yaml", "x");
+        write("tree/c.cel.yaml", "rules: []");
         write("outside.rego", "package outside");
         let tree = folder.path().join("tree");
         std::os::unix::fs::symlink(folder.path().join("outside.rego"), tree.join("link.rego")).unwrap();
         std::os::unix::fs::symlink(folder.path(), tree.join("up")).unwrap();
         let names = |path: &str| texts(&tree, path, "it").map(|found| found.into_keys().collect::<Vec<_>>());
-        assert_eq!(names("").unwrap(), ["a.rego", "deep/er/b.rego"]);
+        assert_eq!(names("").unwrap(), ["a.rego", "c.cel.yaml", "deep/er/b.rego"]);
         assert_eq!(names("deep").unwrap(), ["deep/er/b.rego"]);
         assert_eq!(names("deep/er/b.rego").unwrap(), ["deep/er/b.rego"]);
-        for path in ["readme.md", "nowhere", "up", "link.rego", "../outside.rego"] {
+        for path in ["readme.md", "ci.yaml", "nowhere", "up", "link.rego", "../outside.rego"] {
             assert!(matches!(names(path), Err(Error::NoPack { .. })), "{path}");
         }
         write("tree/large.rego", &"#".repeat(1 << 20));

@@ -93,6 +93,13 @@ async fn every_kind_of_archive_is_the_same_bundle_when_its_bytes_are_as_promised
     let evil = write(&files.root(), "evil.zip", &zip(&[("../evil.tf", "x")]));
     let said = refused(source(server.url("evil.zip"), &evil, ""), who.clone()).await;
     assert!(said.contains("`../evil.tf` lies outside"), "{said}");
+    let mut twice = zip(&[("main.tf", "# one"), ("main.tX", "# two")]);
+    while let Some(at) = twice.windows(7).position(|name| name == b"main.tX") {
+        twice[at..at + 7].copy_from_slice(b"main.tf");
+    }
+    let twice = write(&files.root(), "twice.zip", &twice);
+    let said = refused(source(server.url("twice.zip"), &twice, ""), who.clone()).await;
+    assert!(said.contains("two entries of the same name"), "{said}");
 
     let file = format!("file://{}/a.tar.gz", files.root().display());
     let sum = sha256(&kinds[1].1);

@@ -19,6 +19,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use crate::error::Error;
 
+const NOT_BOUND: &str = "the token is not bound to a pod; a runner shows the projected token of its pod";
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// A token that was taken back is believed at most that long.
@@ -117,14 +118,11 @@ impl Tokens {
         Tokens { client, known: Mutex::default(), reviews: Semaphore::new(REVIEWS_AT_ONCE), refusals }
     }
 
-    /// Whose token it is.
+    /// Whose token it is. The caller has asked before whether a Run waits for the pod that it [`claimed`] to be of.
     ///
     /// # Errors
     /// When it is not a pod's, or not for the hub.
     pub async fn caller(&self, token: &str, peer: IpAddr) -> Result<Caller, Error> {
-        if token.len() > LONGEST_TOKEN || !may_be_for_the_hub(token) {
-            return Err(Error::Unauthorized(format!("the token is not for the audience `{HUB_AUDIENCE}`")));
-        }
         let key: Key = Sha256::digest(token.as_bytes()).into();
         let now = Timestamp::now();
         let found = self.known().find(&key, now);
@@ -174,6 +172,24 @@ impl Tokens {
     }
 }
 
+/// Whose token it says it is, which nobody has checked. Kubernetes writes the pod into every token that it binds to one.
+///
+/// # Errors
+/// When it does not say that it is a pod's and for the hub.
+pub fn claimed(token: &str) -> Result<Caller, Error> {
+    let refused = |why: String| Err(Error::Unauthorized(why));
+    let claims = (token.len() <= LONGEST_TOKEN).then(|| claims(token)).flatten().unwrap_or_default();
+    if !may_be_for_the_hub(&claims) {
+        return refused(format!("the token is not for the audience `{HUB_AUDIENCE}`"));
+    }
+    let text = |pointer: &str| claims.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let bound = ["/kubernetes.io/namespace", "/kubernetes.io/pod/name", "/kubernetes.io/pod/uid"].map(text);
+    match bound {
+        [Some(namespace), Some(pod), Some(uid)] => Ok(Caller { namespace, pod, uid }),
+        _ => refused(NOT_BOUND.to_owned()),
+    }
+}
+
 fn read(status: TokenReviewStatus) -> Verdict {
     if status.authenticated != Some(true) {
         return Err("the token is not valid; a runner shows the projected token of its pod".to_owned());
@@ -187,14 +203,13 @@ fn read(status: TokenReviewStatus) -> Verdict {
     let namespace = namespace.and_then(|rest| rest.split_once(':')).map(|(namespace, _)| namespace.to_owned());
     match (namespace, extra(POD_NAME), extra(POD_UID)) {
         (Some(namespace), Some(pod), Some(uid)) => Ok(Caller { namespace, pod, uid }),
-        _ => Err("the token is not bound to a pod; a runner shows the projected token of its pod".to_owned()),
+        _ => Err(NOT_BOUND.to_owned()),
     }
 }
 
 /// Whether a token says that it is for the hub. The API has to confirm it; one that does not say so is not worth asking.
-fn may_be_for_the_hub(token: &str) -> bool {
-    let audiences = claims(token).map(|claims| claims["aud"].clone()).unwrap_or_default();
-    match audiences {
+fn may_be_for_the_hub(claims: &Value) -> bool {
+    match &claims["aud"] {
         Value::String(audience) => audience == HUB_AUDIENCE,
         Value::Array(audiences) => audiences.iter().any(|audience| audience == HUB_AUDIENCE),
         _ => false,
@@ -305,19 +320,28 @@ mod tests {
     }
 
     #[test]
-    fn only_a_token_that_says_it_is_for_the_hub_is_reviewed() {
-        let token = |claims: &str| format!("x.{}.y", BASE64_URL_SAFE_NO_PAD.encode(claims));
+    fn only_a_token_that_says_it_is_a_pods_and_for_the_hub_is_reviewed() {
+        let of = |audience: &str, pod: &str| {
+            let claims = format!(r#"{{"aud":{audience},"kubernetes.io":{{"namespace":"ns"{pod}}}}}"#);
+            format!("x.{}.y", BASE64_URL_SAFE_NO_PAD.encode(claims))
+        };
+        let pod = r#","pod":{"name":"p","uid":"u"}"#;
+        let padding = format!(r#"{pod},"more":"{}""#, "x".repeat(LONGEST_TOKEN));
         let rows = [
-            (token(r#"{"aud":["knoll-hub"]}"#), true),
-            (token(r#"{"aud":"knoll-hub"}"#), true),
-            (token(r#"{"aud":["kubernetes"]}"#), false),
-            (token("{}"), false),
-            (token("7"), false),
+            (of(r#"["knoll-hub"]"#, pod), true),
+            (of(r#""knoll-hub""#, pod), true),
+            (of(r#"["kubernetes"]"#, pod), false),
+            (of("7", pod), false),
+            (of(r#"["knoll-hub"]"#, ""), false),
+            (of(r#"["knoll-hub"]"#, r#","pod":{"name":"p"}"#), false),
+            (of(r#"["knoll-hub"]"#, &padding), false),
+            (format!("x.{}.y", BASE64_URL_SAFE_NO_PAD.encode("7")), false),
             ("opaque".to_owned(), false),
             (String::new(), false),
         ];
         for (token, expect) in rows {
-            assert_eq!(may_be_for_the_hub(&token), expect, "{token}");
+            let caller = Caller { namespace: "ns".into(), pod: "p".into(), uid: "u".into() };
+            assert_eq!(claimed(&token).ok(), expect.then_some(caller), "{token}");
         }
     }
 

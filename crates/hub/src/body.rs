@@ -31,6 +31,9 @@ pub const LOCK: u64 = 256 << 10;
 
 /// All states, plans and texts of plans on their way to the hub: four of the largest, and one of each namespace.
 const CONTENT_BUDGET: (u64, u64) = (4 * CONTENT, CONTENT);
+/// The JSON of plans, which is held until the rules have judged it: as many of the largest, and one of each namespace. What
+/// waits for its turn there keeps no state waiting.
+const JSON_BUDGET: (u64, u64) = (4 * PLAN_JSON, PLAN_JSON);
 /// All other bodies on their way to the hub.
 const CONTROL_BUDGET: (u64, u64) = (32 << 20, 8 << 20);
 /// States, plans and bundles that the hub has in memory to send them.
@@ -43,6 +46,7 @@ const SLOWEST: u64 = 1 << 20;
 /// The budgets of the hub.
 pub struct Budgets {
     content: Arc<Budget>,
+    json: Arc<Budget>,
     control: Arc<Budget>,
     downloads: Arc<Budget>,
 }
@@ -50,7 +54,8 @@ pub struct Budgets {
 impl Default for Budgets {
     fn default() -> Self {
         let of = |(all, share)| Budget::new(all, share);
-        Self { content: of(CONTENT_BUDGET), control: of(CONTROL_BUDGET), downloads: of(DOWNLOADS) }
+        let (content, json) = (of(CONTENT_BUDGET), of(JSON_BUDGET));
+        Self { content, json, control: of(CONTROL_BUDGET), downloads: of(DOWNLOADS) }
     }
 }
 
@@ -61,7 +66,11 @@ impl Budgets {
         if length > largest {
             return Err(Error::TooLarge(largest));
         }
-        let budget = if largest >= PLAN_TEXT { &self.content } else { &self.control };
+        let budget = match largest {
+            PLAN_JSON => &self.json,
+            PLAN_TEXT.. => &self.content,
+            _ => &self.control,
+        };
         let held = budget.take(namespace, length).await.ok_or(Error::Crowded)?;
         let time = BODY_TIME + Duration::from_secs(length / SLOWEST);
         let body = tokio::time::timeout(time, collect(request, length)).await.map_err(|_| Error::Slow(time))??;

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use knoll_api::wire::{ErrorBody, LogOffset};
-use knoll_storage::{Error as StorageError, VariablesError, is_namespace_terminating, message_of};
+use knoll_storage::{Error as StorageError, VariablesError, is_invalid, is_namespace_terminating, message_of};
 use serde_json::json;
 
 use crate::bundle;
@@ -65,6 +65,7 @@ impl Error {
             Error::Invalid(_) | Error::Changed(_) => StatusCode::UNPROCESSABLE_ENTITY,
             // A request that is made again cannot succeed either.
             Error::Api(error) if is_namespace_terminating(error) => StatusCode::GONE,
+            Error::Api(error) if is_invalid(error) => StatusCode::UNPROCESSABLE_ENTITY,
             // A runner tries these again.
             Error::NotYet(_) | Error::Api(_) | Error::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -145,14 +146,17 @@ mod tests {
         Error::from(StorageError::Api(kube::Error::Api(Box::new(status)))).status()
     }
 
-    /// Once, a runner in a namespace that was being deleted sent its log again until its pod was killed.
+    /// Once, a runner in a namespace that was being deleted sent its log again until its pod was killed, and one whose
+    /// state had a Secret of another type in its place asked for its job for ever.
     #[test]
-    fn a_failure_of_the_api_is_tried_again_unless_the_namespace_is_being_deleted() {
+    fn a_failure_of_the_api_is_tried_again_unless_it_comes_each_time() {
         let rows = [
             (403, "NamespaceTerminating", StatusCode::GONE),
             (403, "Other", StatusCode::SERVICE_UNAVAILABLE),
             (500, "NamespaceTerminating", StatusCode::SERVICE_UNAVAILABLE),
             (429, "", StatusCode::SERVICE_UNAVAILABLE),
+            (409, "", StatusCode::SERVICE_UNAVAILABLE),
+            (422, "FieldValueInvalid", StatusCode::UNPROCESSABLE_ENTITY),
         ];
         for (code, reason, expect) in rows {
             assert_eq!(answer(code, reason), expect, "{code} {reason}");

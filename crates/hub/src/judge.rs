@@ -12,9 +12,10 @@ use knoll_api::policy::{PlanRules, Policy};
 use knoll_api::run::Run;
 use knoll_api::stack::Stack;
 use knoll_api::verdict::PlanVerdict;
+use knoll_api::wire::VERDICT_TIMEOUT;
 use knoll_api::workspace::Workspace;
 use knoll_core::policy::{self, Labels};
-use knoll_rules::{Evaluator, Finding, Judged, Pack, RuleSet, text_of, verdict};
+use knoll_rules::{Evaluator, Finding, Judged, Pack, Place, RuleSet, text_of, verdict};
 use knoll_storage::Packs;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client, ResourceExt};
@@ -23,8 +24,12 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 
-/// How long all Policies may take for one plan: less than a runner waits for an answer.
+/// How long the rules of all Policies may take for one plan. The time in which others are evaluated does not count.
 const TIME: Duration = Duration::from_secs(45);
+/// How long a plan waits for its turn with one Policy before its runner is sent away, to come again. What all Policies take
+/// is less than a runner waits for an answer.
+const TURN: Duration = Duration::from_secs(120);
+const _: () = assert!(TURN.as_secs() + TIME.as_secs() < VERDICT_TIMEOUT.as_secs());
 
 /// The Policies of the cluster.
 struct Policies {
@@ -67,7 +72,7 @@ pub async fn plan(
         overridable: false,
     });
     let mut judged: Vec<Judged> = blocking.collect();
-    let deadline = Instant::now() + TIME;
+    let (mut time, mut turn) = (TIME, TURN);
     for name_of_policy in effective.judges() {
         let found = readable.iter().find(|policy| policy.name_any() == name_of_policy);
         let Some(rules) = found.and_then(|policy| policy.spec.plan.as_ref()) else { continue };
@@ -81,30 +86,51 @@ pub async fn plan(
             }),
             ..RuleSet::default()
         };
-        let work = of_policy(judge, name_of_policy, rules, set, json.clone());
-        let late =
-            || vec![Finding::failure("", format!("the rules of all Policies took longer than {} s", TIME.as_secs()))];
-        let findings = match tokio::time::timeout_at(deadline, work).await {
-            Ok(findings) => findings?,
-            Err(_) => late(),
+        let findings = match within(&mut time, with_packs(judge, rules, set)).await {
+            Some(Ok((set, mut failed))) => {
+                let place = within(&mut turn, judge.evaluator.place(&namespace, name_of_policy)).await;
+                let place = place.ok_or(Error::Crowded)?;
+                let mut findings = evaluate(&judge.evaluator, place, &set, json.clone(), &mut time).await;
+                findings.append(&mut failed);
+                findings
+            }
+            Some(Err(error)) => return Err(error),
+            None => late(),
         };
         judged.push(Judged { policy: name_of_policy.to_owned(), overridable: rules.overrides.is_some(), findings });
     }
     Ok(verdict(plan, effective.rules_digest(), judged))
 }
 
-/// The findings of one Policy.
-async fn of_policy(
-    judge: &Judge,
-    policy: &str,
-    rules: &PlanRules,
-    mut set: RuleSet,
+/// Does work for as long as is left, and takes the time that it takes from that; none if it takes longer.
+async fn within<T>(left: &mut Duration, work: impl Future<Output = T>) -> Option<T> {
+    let begin = Instant::now();
+    let done = tokio::time::timeout(*left, work).await.ok();
+    *left = left.saturating_sub(begin.elapsed());
+    done
+}
+
+/// The findings of one Policy that has its turn.
+async fn evaluate(
+    evaluator: &Evaluator,
+    place: Place,
+    set: &RuleSet,
     plan: Bytes,
-) -> Result<Vec<Finding>, Error> {
+    left: &mut Duration,
+) -> Vec<Finding> {
+    within(left, evaluator.findings(&place, set, plan)).await.unwrap_or_else(late)
+}
+
+fn late() -> Vec<Finding> {
+    vec![Finding::failure("", format!("the rules of all Policies took longer than {} s", TIME.as_secs()))]
+}
+
+/// The rules of one Policy with its packs, and a failure for each pack that cannot be had.
+async fn with_packs(judge: &Judge, rules: &PlanRules, mut set: RuleSet) -> Result<(RuleSet, Vec<Finding>), Error> {
     let mut failed = Vec::new();
     set.rules.clone_from(&rules.rules);
-    for (number, pack) in rules.rego.iter().enumerate() {
-        let failure = |why: String| Finding::failure(&pack.name, format!("spec.plan.rego[{number}]: {why}"));
+    for (number, pack) in rules.packs.iter().enumerate() {
+        let failure = |why: String| Finding::failure(&pack.name, format!("spec.plan.packs[{number}]: {why}"));
         match judge.packs.texts(pack).await {
             Ok(Some(files)) => set.packs.push(Pack::of_files(pack, files.as_ref().clone())),
             Ok(None) => match text_of(pack, judge.packs.config_map(pack).await?.as_deref()) {
@@ -114,9 +140,7 @@ async fn of_policy(
             Err(error) => failed.push(failure(error.to_string())),
         }
     }
-    let mut findings = judge.evaluator.findings(policy, &set, plan).await;
-    findings.append(&mut failed);
-    Ok(findings)
+    Ok((set, failed))
 }
 
 async fn policies(client: &Client) -> Result<Policies, Error> {
@@ -141,4 +165,27 @@ async fn namespace_labels(client: &Client, namespace: &str) -> Result<Labels, Er
 /// The Stack of the Workspace's name, whose labels count as those of the Workspace.
 async fn stack(client: &Client, namespace: &str, name: &str) -> Result<Option<Stack>, Error> {
     Ok(Api::<Stack>::namespaced(client.clone(), namespace).get_opt(name).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// While the plans of others were judged, a plan was denied because its rules took too long.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_time_of_rules_began_before_their_turn() {
+        let evaluator = Evaluator::of("/nowhere");
+        let mut left = Duration::from_millis(500);
+        let other = evaluator.place("other", "p").await;
+        let mut turn = Box::pin(evaluator.place("team", "p"));
+        assert!(tokio::time::timeout(left * 2, &mut turn).await.is_err(), "the other one has the place");
+        drop(other);
+        let place = turn.await;
+        let findings = evaluate(&evaluator, place, &RuleSet::default(), Bytes::new(), &mut left).await;
+        assert!(findings[0].message.contains("cannot be started"), "{findings:?}");
+        assert!(!left.is_zero() && left < Duration::from_millis(500), "what they take is counted");
+        assert!(within(&mut left, std::future::pending::<()>()).await.is_none() && left.is_zero());
+    }
 }

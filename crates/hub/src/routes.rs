@@ -36,7 +36,7 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Caller, Tokens};
+use crate::auth::{self, Caller, Tokens};
 use crate::body::{self, Budgets, holding};
 use crate::cache::Cache;
 use crate::error::Error;
@@ -113,8 +113,9 @@ impl FromRequestParts<Arc<Shared>> for Runner {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Error> {
-        let (session, run) = shared.sessions.of(caller(parts, shared).await?).await?;
-        trace::identify(&session);
+        let caller = caller(parts, shared).await?;
+        let (session, run) = shared.sessions.of(caller).await?;
+        admit(parts, &session)?;
         Ok(Runner { session, run })
     }
 }
@@ -126,21 +127,33 @@ impl FromRequestParts<Arc<Shared>> for LastRunner {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Error> {
-        let (session, run) = shared.sessions.last_of(caller(parts, shared).await?).await?;
-        trace::identify(&session);
+        let caller = caller(parts, shared).await?;
+        let (session, run) = shared.sessions.last_of(caller).await?;
+        admit(parts, &session)?;
         Ok(LastRunner(Runner { session, run }))
     }
 }
 
+/// Who is calling. Tokens of pods that no Run expects are not reviewed.
 async fn caller(parts: &Parts, shared: &Shared) -> Result<Caller, Error> {
     let token = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
     let token = token.ok_or_else(|| Error::Unauthorized("the request has no bearer token".to_owned()))?;
-    let Some(connection) = parts.extensions.get::<Connection>() else {
-        return Err(Error::Internal("the address of the client is not known".to_owned()));
-    };
-    let caller = shared.tokens.caller(token, connection.address()).await?;
-    if connection.identify(&caller.uid) { Ok(caller) } else { Err(Error::Crowded) }
+    shared.sessions.expects(&auth::claimed(token)?).await?;
+    shared.tokens.caller(token, connection(parts)?.address()).await
+}
+
+/// Counts the connection as one of the runner of this session and of its namespace. That of any other client stays a
+/// stranger's, which has to make room.
+fn admit(parts: &Parts, session: &Session) -> Result<(), Error> {
+    trace::identify(session);
+    let Caller { namespace, uid, pod: _ } = &session.caller;
+    if connection(parts)?.identify(uid, Some(namespace)) { Ok(()) } else { Err(Error::Crowded) }
+}
+
+fn connection(parts: &Parts) -> Result<&Connection, Error> {
+    let missing = || Error::Internal("the address of the client is not known".to_owned());
+    parts.extensions.get::<Connection>().ok_or_else(missing)
 }
 
 impl Runner {
@@ -200,6 +213,7 @@ async fn get_job(State(shared): State<Arc<Shared>>, runner: Runner) -> Result<Js
         Ok(job) => return Ok(Json(job)),
         Err(error @ Error::Invalid(_)) => (EndReason::VariablesFailed, error),
         Err(error @ Error::Changed(_)) => (EndReason::ChangedSincePlanned, error),
+        Err(error @ Error::Storage(StorageError::Head(_))) => (EndReason::StateUnreadable, error),
         Err(error) => return Err(error),
     };
     progress::fail(&shared.client, &runner.session, &runner.run, reason, &error.to_string()).await?;

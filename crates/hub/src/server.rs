@@ -39,9 +39,9 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// How long a request that is under way then may still take: as long as a wait for a cancellation, and its answer.
 const HANDOVER: Duration = Duration::from_secs(90);
 /// A runner has a few connections, and shows its token with the first request of each. Addresses are those of pods; where
-/// many share one, as on the embedded node, only those that have not shown a token yet share its part. A connection takes
-/// some 50 KiB.
-const CONNECTIONS: Bounds = Bounds { all: 2048, address: 128, client: 64, spared: Duration::from_secs(5) };
+/// many share one, as on the embedded node, only those that have not shown a token yet share its part. The pods of one
+/// namespace leave a quarter to those of others. A connection takes some 50 KiB.
+const CONNECTIONS: Bounds = Bounds { all: 2048, address: 128, client: 64, group: 1536, spared: Duration::from_secs(5) };
 
 /// Why the hub does not run.
 #[derive(Debug, thiserror::Error)]

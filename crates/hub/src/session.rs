@@ -64,6 +64,22 @@ impl Sessions {
         Sessions { storage, runs, known: Mutex::default() }
     }
 
+    /// Whether a Run has this pod, or waits for one that it could be. The `claimed` pod is what a token says of itself:
+    /// whether that is so is asked of the API only if something depends on it.
+    ///
+    /// # Errors
+    /// When no Run has anything to do with such a pod.
+    pub async fn expects(&self, claimed: &Caller) -> Result<(), Error> {
+        let expected = || {
+            let mut runs = self.candidates(claimed);
+            runs.any(|run| is_pod_of(&run, &claimed.uid) || waits_for_pod(&run)).then_some(())
+        };
+        let is_known = || self.known.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&claimed.uid);
+        let found =
+            if expected().is_none() && is_known() { None } else { self.runs.wait_for(PATIENCE, expected).await };
+        found.ok_or_else(|| fenced(claimed))
+    }
+
     /// The session of `caller` and its Run as it was last seen, while that goes on.
     ///
     /// # Errors
@@ -163,8 +179,7 @@ impl Sessions {
     }
 
     fn refusal(&self, caller: &Caller) -> Error {
-        let waits = |run: &Run| run.status.as_ref().is_none_or(|status| status.pod_uid.is_none()) && !is_over(run);
-        if self.candidates(caller).any(|run| waits(&run)) {
+        if self.candidates(caller).any(|run| waits_for_pod(&run)) {
             return Error::NotYet(format!("the pod `{}` is not yet known to its run", caller.pod));
         }
         fenced(caller)
@@ -174,6 +189,11 @@ impl Sessions {
 /// Whether this is the pod that the Run's status names.
 pub fn is_pod_of(run: &Run, uid: &str) -> bool {
     run.status.as_ref().is_some_and(|status| status.pod_uid.as_deref() == Some(uid))
+}
+
+/// Whether the Run goes on, and its status does not name a pod yet.
+fn waits_for_pod(run: &Run) -> bool {
+    run.status.as_ref().is_none_or(|status| status.pod_uid.is_none()) && !is_over(run)
 }
 
 /// Whether nothing follows from the pod that the Run has now.

@@ -86,7 +86,7 @@ const HEAD: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(60);
 /// The kubelet and Prometheus open a connection for each request, which takes milliseconds, so the oldest one is closed
 /// for a new one at once: nobody who reaches the port keeps the probes of the kubelet out.
-const CONNECTIONS: Bounds = Bounds { all: 128, address: 8, client: 8, spared: Duration::ZERO };
+const CONNECTIONS: Bounds = Bounds { all: 128, address: 8, client: 8, group: 8, spared: Duration::ZERO };
 
 /// Answers on `listener` until `shutdown`.
 pub fn serve(

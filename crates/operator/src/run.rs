@@ -303,7 +303,7 @@ async fn template(
         (Some(summary), Stage::Judge) => {
             let isolated =
                 status.plan_verdict.as_ref().and_then(|verdict| verdict.isolated.clone()).unwrap_or_default();
-            Ok(isolated::template(&jobs.get(run, summary).await?, &isolated, &context.platform))
+            Ok(isolated::template(&jobs.get(run, summary).await?, &isolated, policy.proxy(), &context.platform))
         }
         (Some(summary), _) => {
             let pinned = frozen::pinned(run, summary);

@@ -4,12 +4,14 @@
 mod cluster;
 
 use cluster::{Operator, World, apply, dies_after, digest, ends, plans, waits_for};
+use k8s_openapi::api::core::v1::ConfigMap;
 use knoll_api::{
     Approval, Workspace,
     run::{Run, RunApproval, RunPhase, RunSpec},
     wire::Progress,
 };
 use kube::api::PostParams;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 /// What the hub, the kubelet and a person do meanwhile. It can be taken up again wherever it was left.
@@ -43,12 +45,22 @@ async fn done(world: &World) {
     world.workspace_until("net", idle).await;
 }
 
+/// A Workspace whose pods take something by name.
+async fn workspace_with_settings(world: &World) {
+    let map = json!({"metadata": {"name": "settings"}, "data": {"A": "1"}});
+    let map: ConfigMap = serde_json::from_value(map).unwrap();
+    world.api().create(&PostParams::default(), &map).await.unwrap();
+    let spec = json!({"pod": {"envFrom": [{"configMapRef": {"name": "settings"}}]}});
+    let workspace = Workspace::new("net", serde_json::from_value(spec).unwrap());
+    world.api().create(&PostParams::default(), &workspace).await.unwrap();
+}
+
 /// Kills the operator after its first write, then in a new world after its second, until it comes to the end.
 async fn check(approval: RunApproval, writes: usize, pods: usize) {
     for last in 1.. {
         assert!(last <= writes * 2, "one run takes that many writes");
         let world = World::start().await;
-        world.workspace("net").await;
+        workspace_with_settings(&world).await;
         let died = CancellationToken::new();
         let first = Operator::start(dies_after(world.client.clone(), last, died.clone()));
         world.run("one", RunSpec { approval, ..apply("net") }).await;
@@ -68,6 +80,9 @@ async fn check(approval: RunApproval, writes: usize, pods: usize) {
         let run: Run = world.api().get("one").await.unwrap();
         let has_job = run.status.is_some_and(|status| status.job.is_some());
         assert_eq!(has_job, approval == RunApproval::Manual, "killed after write {last}");
+        // The job and the copy of the ConfigMap, of whichever attempt.
+        let stored = if has_job { 2 } else { 0 };
+        assert_eq!(world.frozen().await.len(), stored, "killed after write {last}");
         second.stop().await;
     }
 }
@@ -79,5 +94,5 @@ async fn an_operator_killed_after_any_write_of_a_run_is_followed_to_the_same_end
 
 #[tokio::test]
 async fn an_operator_killed_after_any_write_of_a_reviewed_run_is_followed_to_the_same_end() {
-    check(RunApproval::Manual, 7, 2).await;
+    check(RunApproval::Manual, 8, 2).await;
 }

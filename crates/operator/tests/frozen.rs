@@ -3,17 +3,26 @@
 
 mod cluster;
 
-use cluster::{World, apply, approval, digest, ends, plans, waits_for};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cluster::{Operator, World, apply, approval, digest, ends, plans, waits_for};
+use http::{Method, Request, Response};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount},
+};
 use knoll_api::{
     Approval, Run, Workspace,
     names::{condition, reason},
     run::{RunApproval, RunPhase, RunSpec},
 };
-use knoll_core::conditions;
+use knoll_core::{conditions, frozen::PodTemplate, policy::Supplied};
+use knoll_storage::Storage;
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
+    client::Body,
 };
 use serde_json::json;
 
@@ -171,4 +180,130 @@ async fn a_frozen_job_that_somebody_replaced_is_refused() {
     assert_eq!(ready(&failed).0, reason::CHANGED_SINCE_PLANNED);
     assert_eq!(world.pods().await.len(), 1, "nothing was started");
     operator.stop().await;
+}
+
+/// A Workspace whose pods take the ConfigMap `settings` by name.
+async fn workspace_with_settings(world: &World) {
+    let map = json!({"metadata": {"name": "settings"}, "data": {"A": "1"}});
+    let map: ConfigMap = serde_json::from_value(map).unwrap();
+    world.api().create(&PostParams::default(), &map).await.unwrap();
+    let spec = json!({"pod": {"envFrom": [{"configMapRef": {"name": "settings"}}]}});
+    let workspace = Workspace::new("net", serde_json::from_value(spec).unwrap());
+    world.api().create(&PostParams::default(), &workspace).await.unwrap();
+}
+
+/// Only the names of copies were in the pod, so whoever could delete and create Secrets chose what the apply ran with.
+#[tokio::test]
+async fn a_copy_that_somebody_replaced_was_mounted_by_the_apply() {
+    type Change = fn(&mut Secret);
+    let changes: [(&str, Option<Change>); 6] = [
+        ("deleted", None),
+        ("made again as it was", Some(|_| {})),
+        (
+            "of other content",
+            Some(|copy| drop(copy.data.as_mut().unwrap().insert("A".to_owned(), ByteString(b"2".to_vec())))),
+        ),
+        (
+            "with one key more",
+            Some(|copy| drop(copy.data.as_mut().unwrap().insert("B".to_owned(), ByteString::default()))),
+        ),
+        ("that can be changed", Some(|copy| copy.immutable = None)),
+        ("of another Run", Some(|copy| copy.metadata.owner_references.as_mut().unwrap()[0].uid = "other".to_owned())),
+    ];
+    let world = World::start().await;
+    let operator = world.operator();
+    workspace_with_settings(&world).await;
+    let secrets: Api<Secret> = world.api();
+    for (number, (what, change)) in changes.into_iter().enumerate() {
+        let name = format!("run{number}");
+        world.run(&name, RunSpec { approval: RunApproval::Manual, ..apply("net") }).await;
+        world.phase(&name, RunPhase::Starting).await;
+        world.report(&name, &plans(digest('a'))).await;
+        let waiting = world.phase(&name, RunPhase::Review).await;
+        let job = waiting.status.as_ref().unwrap().job.clone().unwrap();
+        let copy = format!("{}-0", knoll_api::names::job_secret(&name, &job.digest));
+        let mut forged = secrets.get(&copy).await.unwrap();
+        secrets.delete(&copy, &DeleteParams::default()).await.unwrap();
+        if let Some(change) = change {
+            (forged.metadata.resource_version, forged.metadata.uid) = (None, None);
+            change(&mut forged);
+            secrets.create(&PostParams::default(), &forged).await.unwrap();
+        }
+        let yes = approval(&format!("yes{number}"), &name, waits_for(&waiting));
+        world.api::<Approval>().create(&PostParams::default(), &yes).await.unwrap();
+        let (why, message) = ready(&world.phase(&name, RunPhase::Failed).await);
+        assert_eq!(why, reason::CHANGED_SINCE_PLANNED, "{what}");
+        let named = message.contains(&format!("`{copy}`")) && message.contains("`ConfigMap/settings`");
+        assert!(named && message.contains("plan again"), "{what}: {message}");
+        let apply = world.api::<Pod>().get_opt(&format!("{name}-apply")).await.unwrap();
+        assert!(apply.is_none(), "a copy {what} was mounted");
+    }
+    operator.stop().await;
+}
+
+/// A client whose first creations of pods fail, as with a webhook that does not answer.
+fn without_pods(client: Client, failures: usize) -> Client {
+    let (left, namespace) = (Arc::new(AtomicUsize::new(failures)), client.default_namespace().to_owned());
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, left) = (client.clone(), left.clone());
+        async move {
+            let creates = request.method() == Method::POST && request.uri().path().ends_with("/pods");
+            let take = |left: usize| left.checked_sub(1);
+            if creates && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+                    "reason": "InternalError", "message": "failed calling webhook"});
+                let answer = Response::builder().status(500).body(Body::from(status.to_string().into_bytes()));
+                return Ok(answer.unwrap());
+            }
+            client.send(request).await
+        }
+    });
+    Client::new(service, namespace)
+}
+
+/// Each attempt left a job and its copies.
+#[tokio::test]
+async fn a_pod_that_could_not_be_created_left_a_frozen_job_for_each_attempt() {
+    let world = World::start().await;
+    let operator = Operator::start(without_pods(world.client.clone(), 3));
+    workspace_with_settings(&world).await;
+    world.run("one", RunSpec { approval: RunApproval::Manual, ..apply("net") }).await;
+    let run = world.phase("one", RunPhase::Starting).await;
+    let job = knoll_api::names::job_secret("one", &run.status.unwrap().job.unwrap().digest);
+    let mut names: Vec<String> = world.frozen().await.iter().map(ResourceExt::name_any).collect();
+    names.sort_unstable();
+    assert_eq!(names, [job.clone(), format!("{job}-0")]);
+    operator.stop().await;
+}
+
+/// What was frozen first is not what the status names in the end.
+#[tokio::test]
+async fn a_job_that_is_frozen_again_takes_the_place_of_the_one_before() {
+    let world = World::start().await;
+    workspace_with_settings(&world).await;
+    let run = world.run("one", apply("net")).await;
+    let jobs = Storage::new(world.client.clone()).frozen_jobs();
+    let freeze = async |workspace: &Workspace| {
+        let settings = workspace.spec.pod.clone().unwrap();
+        let template = PodTemplate { settings, ..PodTemplate::default() };
+        jobs.freeze(&run, workspace, template, &Supplied::default()).await.unwrap().1
+    };
+    let mut workspace: Workspace = world.api().get("net").await.unwrap();
+    let first = freeze(&workspace).await;
+    assert_eq!(freeze(&workspace).await, first, "the same content has the same names");
+    // A process that ends between two writes leaves a part of them.
+    let names = |digest: &str| knoll_api::names::job_secret("one", digest);
+    world.api::<Secret>().delete(&format!("{}-0", names(&first.digest)), &DeleteParams::default()).await.unwrap();
+    assert_eq!(freeze(&workspace).await, first);
+    jobs.get(&run, &first).await.unwrap();
+
+    workspace.spec.version = Some("1.2.3".to_owned());
+    let second = freeze(&workspace).await;
+    assert_ne!(second, first);
+    jobs.get(&run, &second).await.unwrap();
+    let stored = world.frozen().await;
+    assert!(
+        stored.len() == 2 && stored.iter().all(|it| it.name_any().starts_with(&names(&second.digest))),
+        "{stored:?}"
+    );
 }

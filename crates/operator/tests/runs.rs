@@ -9,7 +9,7 @@ use k8s_openapi::api::{
     events::v1::Event,
 };
 use knoll_api::{
-    Approval, Run, Workspace,
+    Approval, Policy, Run, Workspace,
     approval::ApprovalPhase,
     names::{annotation, condition, reason},
     run::{RunApproval, RunPhase, RunSpec},
@@ -260,4 +260,42 @@ async fn commands_whose_git_server_never_answers_held_up_every_run() {
     world.phase("one", RunPhase::Starting).await;
     drop(server);
     operator.kill().await;
+}
+
+/// A Policy with an image that no node can pull kept the Workspace's lock.
+#[tokio::test]
+async fn a_run_whose_plan_nobody_can_describe_ends_and_names_the_image_of_the_policy() {
+    let world = World::start().await;
+    let rule = json!({"name": "r", "action": "Warn", "find": "true", "message": "m"});
+    let policy = json!({
+        "plan": {"rules": [rule], "isolated": true, "image": "registry.example.com/nowhere:1"},
+        "limits": {"timeouts": {"pending": "3s"}},
+        "defaults": {"proxy": {"https": "http://proxy.example.com:3128"}},
+    });
+    let policy = Policy::new("isolated", serde_json::from_value(policy).unwrap());
+    Api::all(world.client.clone()).create(&PostParams::default(), &policy).await.unwrap();
+    let operator = world.operator();
+    world.workspace("net").await;
+    world.run("one", apply("net")).await;
+    world.phase("one", RunPhase::Starting).await;
+    world.report("one", &plans(digest('a'))).await;
+    let has_judge = |run: &Run| {
+        run.status.as_ref().is_some_and(|it| it.pod_name.as_deref() == Some("one-judge") && it.pod_uid.is_some())
+    };
+    world.run_until("one", "has a pod that describes", has_judge).await;
+    let spec = world.api::<Pod>().get("one-judge").await.unwrap().spec.unwrap();
+    let runner = spec.containers.iter().find(|container| container.name == "runner").unwrap();
+    let env = runner.env.as_ref().unwrap();
+    assert!(env.iter().any(|env| env.name == "HTTPS_PROXY"), "{env:?}");
+    let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}});
+    let container =
+        json!({"name": "runner", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": waiting});
+    world.pod_status("one-judge", json!({"containerStatuses": [container]})).await;
+    let failed = world.phase("one", RunPhase::Failed).await;
+    let ready = conditions::find(&failed.status.as_ref().unwrap().conditions, condition::READY).unwrap();
+    assert_eq!(ready.reason, reason::TIMED_OUT);
+    let message = &ready.message;
+    assert!(message.contains("`registry.example.com/nowhere:1` of the Policy"), "{message}");
+    world.workspace_until("net", |it| it.status.as_ref().is_some_and(|status| status.active.is_none())).await;
+    operator.stop().await;
 }

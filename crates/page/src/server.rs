@@ -28,7 +28,8 @@ const HEAD: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(900);
 /// A browser has up to six connections, and a stream each. Behind an Ingress all users have its address, until a request of
 /// theirs shows who they are.
-const CONNECTIONS: Bounds = Bounds { all: 1024, address: 256, client: 128, spared: Duration::from_secs(2) };
+const CONNECTIONS: Bounds =
+    Bounds { all: 1024, address: 256, client: 128, group: 1024, spared: Duration::from_secs(2) };
 
 /// The names by which browsers may call the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

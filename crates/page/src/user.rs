@@ -64,7 +64,7 @@ impl FromRequestParts<Arc<App>> for User {
             }
         };
         let (client, decider) = app.clients.of(&token, shown_by).await?;
-        if !connection.identify(&decider.name) {
+        if !connection.identify(&decider.name, None) {
             let text = "You have too many connections to the page. Close some windows, and try again.";
             return Err(PageError::Busy(text.to_owned()));
         }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::cel::{Compiled, Variables};
 use crate::mask::Mask;
 use crate::request::{Finding, Report, RuleSet};
-use crate::{facts, process, rego};
+use crate::{facts, files, process, rego};
 
 /// The stack of the evaluation: expressions and documents nest to a limit that fits into it.
 const STACK: usize = 64 << 20;
@@ -59,7 +59,10 @@ fn run(input: &[u8], out: &mut impl Write) -> std::io::Result<()> {
     };
     let whole = |why: String| Report::Found(Finding::failure("", why));
     let (rules, plan) = input.split_at(input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len()));
-    let Ok(set) = serde_json::from_slice::<RuleSet>(rules) else { return Ok(()) };
+    let Ok(mut set) = serde_json::from_slice::<RuleSet>(rules) else { return Ok(()) };
+    for failed in files::take_cel(&mut set) {
+        report(Report::Found(bounded(failed, &Mask::of(&Value::Null))))?;
+    }
     let mut compiled = Vec::with_capacity(set.rules.len());
     for rule in &set.rules {
         report(Report::Begun(rule.name.clone()))?;
@@ -146,7 +149,7 @@ fn clip(mut text: String, most: usize) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use knoll_api::policy::{PlanRule, RegoPack, RuleAction};
+    use knoll_api::policy::{PlanRule, RuleAction, RulePack};
     use serde_json::json;
 
     use super::*;
@@ -174,7 +177,7 @@ mod tests {
             message_expression: Some("'it is ' + changes[0].after.password".into()),
         };
         let text = "package main\ndeny contains msg if {\n msg := sprintf(\"%v\", [input.resource_changes[0].change.after])\n}";
-        let named = RegoPack { name: "pack".into(), ..RegoPack::default() };
+        let named = RulePack { name: "pack".into(), ..RulePack::default() };
         let pack = Pack::of(&named, text.to_owned());
         let set = RuleSet { rules: vec![rule], packs: vec![pack], ..RuleSet::default() };
         let plan = json!({"format_version": "1.2", "resource_changes": [{"address": "a.b", "change": {
@@ -199,7 +202,7 @@ mod tests {
             ..PlanRule::default()
         };
         let pack =
-            |name: &str, text: &str| Pack::of(&RegoPack { name: name.into(), ..RegoPack::default() }, text.to_owned());
+            |name: &str, text: &str| Pack::of(&RulePack { name: name.into(), ..RulePack::default() }, text.to_owned());
         let set = RuleSet {
             rules: vec![
                 rule("good", "changes.filter(c, 'delete' in c.actions)", Some("'n: ' + string(found.size())")),

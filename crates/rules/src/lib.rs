@@ -8,6 +8,7 @@
 mod cel;
 mod child;
 mod facts;
+mod files;
 mod mask;
 mod pack;
 mod process;
@@ -17,7 +18,7 @@ mod verdict;
 
 pub use child::main as child_main;
 pub use pack::{PackError, text_of};
-pub use process::Evaluator;
+pub use process::{Evaluator, Place};
 pub use request::{Finding, Pack, RuleSet};
 pub use verdict::{Judged, verdict};
 

@@ -1,7 +1,7 @@
 //! The text of a pack of rules, checked against the digest that the Policy names.
 
 use knoll_api::Digest;
-use knoll_api::policy::{PackRef, RegoPack};
+use knoll_api::policy::{PackRef, RulePack};
 
 /// Why a pack has no text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum PackError {
 ///
 /// # Errors
 /// When there is none, or another one than the Policy names.
-pub fn text_of(pack: &RegoPack, content: Option<&str>) -> Result<String, PackError> {
+pub fn text_of(pack: &RulePack, content: Option<&str>) -> Result<String, PackError> {
     match (&pack.inline, &pack.config_map) {
         (Some(text), None) => Ok(text.clone()),
         (None, Some(at)) => {
@@ -44,10 +44,10 @@ mod tests {
     fn a_text_has_the_digest_that_the_policy_names() {
         let digest = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".to_owned();
         let at = PackRef { namespace: "n".into(), name: "c".into(), key: "k".into(), digest };
-        let pack = RegoPack { name: "p".into(), config_map: Some(at), ..RegoPack::default() };
+        let pack = RulePack { name: "p".into(), config_map: Some(at), ..RulePack::default() };
         assert_eq!(text_of(&pack, Some("abc")), Ok("abc".to_owned()));
         assert!(matches!(text_of(&pack, Some("abd")), Err(PackError::Changed { .. })));
         assert!(matches!(text_of(&pack, None), Err(PackError::Missing(_))));
-        assert_eq!(text_of(&RegoPack::default(), None), Err(PackError::Nowhere));
+        assert_eq!(text_of(&RulePack::default(), None), Err(PackError::Nowhere));
     }
 }

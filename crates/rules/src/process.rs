@@ -21,7 +21,8 @@ pub(crate) const CPU_TIME: Duration = Duration::from_secs(10);
 const TIME: Duration = Duration::from_secs(40);
 /// How many processes exist at a time: they share the memory of the operator.
 const PROCESSES: usize = 2;
-/// How many of them one Policy has at a time, so that its endless rules hold up no other Policy.
+/// How many of them one Policy has at a time, so that its endless rules hold up no other Policy; and one namespace, so
+/// that its large plans do not.
 const SHARE: usize = 1;
 /// The largest output: all results of all rules fit into it.
 const LARGEST_OUTPUT: u64 = 8 << 20;
@@ -35,13 +36,21 @@ const SELF: &str = "/proc/self/exe";
 pub struct Evaluator {
     program: PathBuf,
     processes: Arc<Semaphore>,
-    /// The places of each Policy.
-    shares: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
+    /// The places of each Policy and of each namespace.
+    shares: Arc<Mutex<HashMap<Owner, Arc<Semaphore>>>>,
+}
+
+/// Who has a share of the places.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    Namespace(String),
+    Policy(String),
 }
 
 /// A place of one process, until it is dropped.
-struct Place {
-    _share: Option<OwnedSemaphorePermit>,
+#[derive(Debug)]
+pub struct Place {
+    _shares: [Option<OwnedSemaphorePermit>; 2],
     _all: Option<OwnedSemaphorePermit>,
 }
 
@@ -65,23 +74,25 @@ impl Evaluator {
         Self { program: self.program.clone(), processes: Arc::new(Semaphore::new(1)), shares: Arc::default() }
     }
 
-    /// Waits for a place of a process. The semaphores are never closed, so there always is one in the end.
-    async fn place(&self, policy: &str) -> Place {
-        let share = self.share(policy);
-        let share = share.acquire_owned().await.ok();
-        Place { _share: share, _all: Arc::clone(&self.processes).acquire_owned().await.ok() }
+    /// Waits for a place to evaluate the rules of this Policy on a plan of this namespace. One plan of each namespace is in
+    /// the line, so whoever waits does so for at most one evaluation of each namespace before it.
+    pub async fn place(&self, namespace: &str, policy: &str) -> Place {
+        // The semaphores are never closed, so there always is a place in the end.
+        let of_namespace = self.share(Owner::Namespace(namespace.to_owned())).acquire_owned().await.ok();
+        let of_policy = self.share(Owner::Policy(policy.to_owned())).acquire_owned().await.ok();
+        let all = Arc::clone(&self.processes).acquire_owned().await.ok();
+        Place { _shares: [of_namespace, of_policy], _all: all }
     }
 
-    fn share(&self, policy: &str) -> Arc<Semaphore> {
+    fn share(&self, owner: Owner) -> Arc<Semaphore> {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         // Whoever waits for a share or has one holds it, too.
         shares.retain(|_, share| Arc::strong_count(share) > 1);
-        shares.entry(policy.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(SHARE))).clone()
+        shares.entry(owner).or_insert_with(|| Arc::new(Semaphore::new(SHARE))).clone()
     }
 
-    /// The objections of the rules of this Policy to a plan. A rule without a result is among them, as failed.
-    pub async fn findings(&self, policy: &str, set: &RuleSet, plan: Bytes) -> Vec<Finding> {
-        let _place = self.place(policy).await;
+    /// The objections of rules to a plan, evaluated in this place. A rule without a result is among them, as failed.
+    pub async fn findings(&self, _place: &Place, set: &RuleSet, plan: Bytes) -> Vec<Finding> {
         let Ok(mut rules) = serde_json::to_vec(set) else {
             return vec![Finding::failure("", "its rules cannot be written as JSON. Correct them")];
         };
@@ -210,30 +221,77 @@ mod tests {
 
     use super::*;
 
-    /// Runs of one Policy with endless rules took all places, and the plans of all others were denied for want of time.
-    #[tokio::test(flavor = "multi_thread")]
-    async fn endless_rules_of_one_policy_held_up_all_others() {
+    /// An evaluator whose rules named `endless` never end.
+    fn evaluator() -> Evaluator {
         let program = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempfile().unwrap();
         let script = "#!/bin/sh\nread -r rules\ncase $rules in *endless*) exec tail -f /dev/null ;; esac\ncat > /dev/null\necho '\"done\"'\n";
         std::fs::write(program.path(), script).unwrap();
-        let evaluator = Evaluator::of(program.into_temp_path().keep().unwrap());
-        let set = |name: &str| RuleSet {
-            rules: vec![PlanRule { name: name.to_owned(), ..PlanRule::default() }],
-            ..RuleSet::default()
-        };
-        let (endless, quick) = (set("endless"), set("quick"));
-        let hold_up = futures::future::join_all((0..4).map(|_| evaluator.findings("bad", &endless, Bytes::new())));
+        Evaluator::of(program.into_temp_path().keep().unwrap())
+    }
+
+    fn set(name: &str) -> RuleSet {
+        RuleSet { rules: vec![PlanRule { name: name.to_owned(), ..PlanRule::default() }], ..RuleSet::default() }
+    }
+
+    async fn evaluate(evaluator: &Evaluator, namespace: &str, policy: &str, rule: &str) -> Vec<Finding> {
+        let place = evaluator.place(namespace, policy).await;
+        evaluator.findings(&place, &set(rule), Bytes::new()).await
+    }
+
+    /// Runs of one Policy with endless rules took all places, and the plans of all others were denied for want of time.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn endless_rules_of_one_policy_held_up_all_others() {
+        let evaluator = evaluator();
+        let namespaces = ["a", "b", "c", "d"];
+        let endless = namespaces.map(|namespace| evaluate(&evaluator, namespace, "bad", "endless"));
         let others = async {
             for _ in 0..3 {
-                assert_eq!(evaluator.findings("good", &quick, Bytes::new()).await, []);
+                assert_eq!(evaluate(&evaluator, "e", "good", "quick").await, []);
             }
         };
         tokio::select! {
             biased;
-            _ = hold_up => panic!("an endless rule has ended"),
+            _ = futures::future::join_all(endless) => panic!("an endless rule has ended"),
             () = others => {}
         }
         let _ = std::fs::remove_file(&evaluator.program);
+    }
+
+    /// Many slow plans of one namespace, judged by several Policies, took all places.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn slow_plans_of_one_namespace_held_up_all_others() {
+        let evaluator = evaluator();
+        let policies = ["p", "q", "r", "s"];
+        let endless = policies.map(|policy| evaluate(&evaluator, "slow", policy, "endless"));
+        let others = async {
+            for _ in 0..3 {
+                assert_eq!(evaluate(&evaluator, "other", "s", "quick").await, []);
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = futures::future::join_all(endless) => panic!("an endless rule has ended"),
+            () = others => {}
+        }
+        let _ = std::fs::remove_file(&evaluator.program);
+    }
+
+    /// They stood in one line, so that a namespace with many plans went first with all of them.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_plan_waited_for_every_plan_of_another_namespace_before_it() {
+        let evaluator = evaluator();
+        let first = evaluator.place("many", "p").await;
+        let mut many: Vec<_> = (0..3).map(|_| Box::pin(evaluator.place("many", "p"))).collect();
+        let mut other = Box::pin(evaluator.place("other", "p"));
+        for waiting in &mut many {
+            assert!(futures::poll!(waiting).is_pending());
+        }
+        assert!(futures::poll!(&mut other).is_pending());
+        drop(first);
+        assert!(futures::poll!(&mut many[0]).is_pending(), "another namespace is next");
+        let place = tokio::time::timeout(TIME, other).await.unwrap();
+        drop(place);
+        let _ = tokio::time::timeout(TIME, &mut many[0]).await.unwrap();
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use knoll_api::policy::{PlanRule, RegoPack, RuleAction};
+use knoll_api::policy::{PlanRule, RuleAction, RulePack};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub struct RuleSet {
     pub is_check: bool,
 }
 
-/// A pack of rules in Rego with its files.
+/// A pack of rules with its files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pack {
     pub name: String,
@@ -31,14 +31,16 @@ pub struct Pack {
 }
 
 impl Pack {
-    /// A pack of one file.
+    /// A pack of one text. It is in Rego unless its key in the ConfigMap says otherwise.
     #[must_use]
-    pub fn of(pack: &RegoPack, text: String) -> Self {
-        Self::of_files(pack, BTreeMap::from([(format!("{}.rego", pack.name), text)]))
+    pub fn of(pack: &RulePack, text: String) -> Self {
+        let is_cel = pack.config_map.as_ref().is_some_and(|at| at.key.ends_with(RulePack::CEL));
+        let end = if is_cel { RulePack::CEL } else { RulePack::REGO };
+        Self::of_files(pack, BTreeMap::from([(format!("{}{end}", pack.name), text)]))
     }
 
     #[must_use]
-    pub fn of_files(pack: &RegoPack, files: BTreeMap<String, String>) -> Self {
+    pub fn of_files(pack: &RulePack, files: BTreeMap<String, String>) -> Self {
         Self { name: pack.name.clone(), files, packages: pack.packages.clone() }
     }
 }

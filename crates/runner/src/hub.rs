@@ -143,13 +143,28 @@ impl Hub {
         path: &str,
         content: Bytes,
     ) -> Result<Bytes, HubError> {
+        self.submit(what, method, path, content, REQUEST_TIMEOUT).await
+    }
+
+    /// The same, for an answer that takes `timeout` at most.
+    ///
+    /// # Errors
+    /// If the hub refuses.
+    pub async fn submit(
+        &self,
+        what: &'static str,
+        method: Method,
+        path: &str,
+        content: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, HubError> {
         if content.len() as u64 > LARGEST_CONTENT {
             let message =
                 format!("it has more than {} MiB, which is the most that Knoll stores", LARGEST_CONTENT >> 20);
             return Err(HubError::Refused { what, status: 413, message, offset: None });
         }
         let fill = |request: RequestBuilder| request.body(content.clone());
-        let (_, body) = self.exchange(what, method, path, REQUEST_TIMEOUT, fill).await?;
+        let (_, body) = self.exchange(what, method, path, timeout, fill).await?;
         Ok(body)
     }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use hcl_edit::structure::Body;
-use knoll_api::wire::{EndReason, Job, LARGEST_PLAN_JSON, PlanJudged, path};
+use knoll_api::wire::{EndReason, Job, LARGEST_PLAN_JSON, PlanJudged, VERDICT_TIMEOUT, path};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
@@ -22,6 +22,8 @@ use crate::tool;
 const LOCK_FILE: &str = ".terraform.lock.hcl";
 /// A larger lock file is none of terraform's: one of a hundred providers has 150 KiB.
 const LARGEST_LOCK_FILE: u64 = 4 << 20;
+/// The length of the end of a zip archive's directory, without a comment.
+const END_OF_DIRECTORY: usize = 22;
 
 /// The job without what comes from the user. The values that have to be masked are known by now.
 pub fn without_inputs(job: Job) -> Job {
@@ -77,7 +79,7 @@ impl Steps {
             return Err(failed(format!("its JSON has {has} MiB, and they judge {most} MiB at most; split the module")));
         }
         let address = format!("{}?digest={digest}", path::PLAN_JSON);
-        let judged = self.hub.send("the plan's JSON", Method::PUT, &address, json.into()).await;
+        let judged = self.hub.submit("the plan's JSON", Method::PUT, &address, json.into(), VERDICT_TIMEOUT).await;
         let judged = judged.map_err(|error| failed(error.sentence()))?;
         let PlanJudged { results } = serde_json::from_slice(&judged).map_err(|error| failed(error.to_string()))?;
         for result in results {
@@ -107,13 +109,32 @@ fn mirrored(url: &str) -> String {
     format!("provider_installation {{\n  network_mirror {{\n    url = \"{url}\"\n  }}\n}}\n")
 }
 
-/// The lock file of a plan, which is a zip archive.
+/// The lock file of a plan, which is a zip archive. None if terraform could find another one in the same bytes.
 fn lock_file(plan: &[u8]) -> Option<String> {
-    let mut archive = zip::ZipArchive::new(Cursor::new(plan)).ok()?;
+    let mut archive = zip::ZipArchive::new(Cursor::new(plan)).ok().filter(|_| has_one_directory(plan))?;
+    if archive.has_duplicate_names() || archive.offset() != 0 {
+        return None;
+    }
+    for number in 0..archive.len() {
+        let entry = archive.by_index_raw(number).ok()?;
+        // An extra field can give an entry another name for some readers.
+        if entry.name().ok()?.as_bytes() != entry.name_raw() {
+            return None;
+        }
+    }
     let mut text = String::new();
     let entry = archive.by_name(LOCK_FILE).ok()?;
     entry.take(LARGEST_LOCK_FILE).read_to_string(&mut text).ok()?;
     Some(text)
+}
+
+/// Whether every reader finds the same directory in an archive: its end is that of the bytes, with nothing between the two.
+/// Terraform and tofu write plans without a comment, and far smaller than what needs the larger form.
+fn has_one_directory(archive: &[u8]) -> bool {
+    let Some((rest, end)) = archive.split_last_chunk::<END_OF_DIRECTORY>() else { return false };
+    let number = |at: usize| u32::from_le_bytes([end[at], end[at + 1], end[at + 2], end[at + 3]]) as usize;
+    let (size, offset) = (number(12), number(16));
+    end.starts_with(b"PK\x05\x06") && end.ends_with(&[0, 0]) && offset.checked_add(size) == Some(rest.len())
 }
 
 /// The providers of a lock file, each in exactly its version.
@@ -166,6 +187,37 @@ mod tests {
         assert_eq!(lock_file(&plan(&[("tfplan", "x")])), None);
         assert_eq!(providers("provider \"a\" {}"), None);
         assert_eq!(providers("provider {"), None);
+    }
+
+    /// The plan that was described had one lock file for this reader, and another one for terraform.
+    #[test]
+    fn a_plan_that_two_readers_could_read_differently_was_described() {
+        let other = ".terraform.lock.hcX";
+        let one = plan(&[("tfplan", "x"), (LOCK_FILE, "# mine")]);
+        let mut two = plan(&[(LOCK_FILE, "# mine"), ("tfplan", "x"), (other, "# other")]);
+        assert_eq!(lock_file(&two).as_deref(), Some("# mine"));
+        while let Some(at) = two.windows(other.len()).position(|bytes| bytes == other.as_bytes()) {
+            two[at..at + other.len()].copy_from_slice(LOCK_FILE.as_bytes());
+        }
+        assert_eq!(lock_file(&two), None, "two entries of one name");
+        let with_comment = |length: usize| {
+            let mut bytes = one.clone();
+            let end = bytes.len();
+            bytes[end - 2..].copy_from_slice(&u16::try_from(length).unwrap().to_le_bytes());
+            bytes.extend(std::iter::repeat_n(b' ', length));
+            bytes
+        };
+        let rows = [
+            ("in front of another archive", [one.clone(), one.clone()].concat()),
+            ("behind other bytes", [b"PK".to_vec(), one.clone()].concat()),
+            ("with bytes behind it", [one.clone(), vec![0]].concat()),
+            ("with a comment", with_comment(30)),
+            ("cut off", one[..one.len() - 1].to_vec()),
+        ];
+        for (what, bytes) in rows {
+            assert_eq!(lock_file(&bytes), None, "{what}");
+        }
+        assert_eq!(lock_file(&one).as_deref(), Some("# mine"));
     }
 
     #[test]

@@ -63,7 +63,7 @@ mod tests {
     async fn a_connection_that_has_to_go_is_closed_and_its_place_is_free() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let bounds = Bounds { all: 1, address: 1, client: 1, spared: Duration::ZERO };
+        let bounds = Bounds { all: 1, address: 1, client: 1, group: 1, spared: Duration::ZERO };
         let stop = CancellationToken::new();
         let echo = async |mut stream: TcpStream| {
             let mut one = [0];

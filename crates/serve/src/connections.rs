@@ -1,6 +1,6 @@
 //! Which connections a server keeps: a few of each address, more of a client that has shown who it is.
 //!
-//! *Guarantees.* No address and no client has more connections than its share. While a connection of a stranger is open
+//! *Guarantees.* No address, no client and no group of clients has more connections than its share. While a connection of a stranger is open
 //! and old enough, a new client is let in: that connection is closed for it. A connection whose client is known is never
 //! closed for another one.
 
@@ -19,6 +19,8 @@ pub struct Bounds {
     pub address: usize,
     /// Of one client that is known.
     pub client: usize,
+    /// Of all known clients of one group, where clients have one.
+    pub group: usize,
     /// The age from which a stranger's connection is closed for a new one. A client that means well has shown by then
     /// who it is.
     pub spared: Duration,
@@ -41,9 +43,15 @@ struct Table {
 struct Entry {
     address: IpAddr,
     /// None for a stranger.
-    client: Option<String>,
+    client: Option<Client>,
     since: Instant,
     close: CancellationToken,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Client {
+    name: String,
+    group: Option<String>,
 }
 
 /// An open connection. A clone speaks of the same one.
@@ -107,21 +115,25 @@ impl Connection {
         self.address
     }
 
-    /// The client has shown that it is this one. False if it has its share of connections already; it stays as it was
-    /// then.
+    /// The client has shown that it is this one, of this group. False if one of the two has its share of connections
+    /// already; the connection stays as it was then.
     #[must_use]
-    pub fn identify(&self, client: &str) -> bool {
+    pub fn identify(&self, name: &str, group: Option<&str>) -> bool {
         let Connections { bounds, .. } = self.connections;
         let mut table = self.connections.lock();
-        let known = |entry: &Entry| entry.client.as_deref() == Some(client);
+        let is_it = |client: &Client| client.name == name && client.group.as_deref() == group;
+        let known = |entry: &Entry| entry.client.as_ref().is_some_and(is_it);
         if table.open.get(&self.number).is_some_and(known) {
             return true;
         }
-        if table.open.values().filter(|entry| known(entry)).count() >= bounds.client {
+        let of_group =
+            |entry: &Entry| group.is_some() && entry.client.as_ref().is_some_and(|it| it.group.as_deref() == group);
+        let count = |which: &dyn Fn(&Entry) -> bool| table.open.values().filter(|entry| which(entry)).count();
+        if count(&known) >= bounds.client || count(&of_group) >= bounds.group {
             return false;
         }
         if let Some(entry) = table.open.get_mut(&self.number) {
-            entry.client = Some(client.to_owned());
+            entry.client = Some(Client { name: name.to_owned(), group: group.map(str::to_owned) });
         }
         true
     }
@@ -144,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { all: 6, address: 2, client: 3, spared: Duration::from_secs(2) };
+    const BOUNDS: Bounds = Bounds { all: 6, address: 2, client: 3, group: 4, spared: Duration::from_secs(2) };
 
     fn address(last: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, last])
@@ -175,12 +187,12 @@ mod tests {
         for last in 1..=6 {
             open.push(connections.admit(address(last), start).unwrap());
         }
-        assert!(open[0].0.identify("pod"));
+        assert!(open[0].0.identify("pod", None));
         assert!(connections.admit(address(7), start + Duration::from_secs(1)).is_none(), "all are young");
         let seventh = connections.admit(address(7), start + Duration::from_secs(2)).unwrap();
         assert_eq!(open.iter().map(is_closed).collect::<Vec<_>>(), [false, true, false, false, false, false]);
         for place in open.iter().skip(2).chain([&seventh]) {
-            assert!(place.0.identify(&place.0.address().to_string()));
+            assert!(place.0.identify(&place.0.address().to_string(), None));
         }
         let late = Instant::now() + Duration::from_secs(3600);
         assert!(connections.admit(address(8), late).is_none(), "none is a stranger");
@@ -193,13 +205,28 @@ mod tests {
         // A known client's connections do not count for its address any more.
         for _ in 0..3 {
             open.push(connections.admit(address(1), start).unwrap());
-            assert!(open.last().unwrap().0.identify("pod"));
+            assert!(open.last().unwrap().0.identify("pod", None));
         }
-        assert!(open[0].0.identify("pod"), "it is known already");
+        assert!(open[0].0.identify("pod", None), "it is known already");
         let fourth = connections.admit(address(1), start).unwrap();
-        assert!(!fourth.0.identify("pod"));
-        assert!(fourth.0.identify("another"));
+        assert!(!fourth.0.identify("pod", None));
+        assert!(fourth.0.identify("another", None));
         drop(open.pop());
-        assert!(connections.admit(address(1), start).unwrap().0.identify("pod"));
+        assert!(connections.admit(address(1), start).unwrap().0.identify("pod", None));
+    }
+    /// The pods of one namespace took all connections of the hub.
+    #[test]
+    fn the_clients_of_one_group_took_all_connections() {
+        let (connections, start) = (Connections::new(BOUNDS), Instant::now());
+        let admitted = |last: u8| connections.admit(address(last), start).unwrap();
+        let open: Vec<Place> = (1..=5).map(admitted).collect();
+        let identified: Vec<bool> = open
+            .iter()
+            .zip(["a", "b", "c", "d", "e"])
+            .map(|(place, name)| place.0.identify(name, Some("team")))
+            .collect();
+        assert_eq!(identified, [true, true, true, true, false]);
+        assert!(open[4].0.identify("e", Some("other")), "another group has a share of its own");
+        assert!(open[0].0.identify("a", Some("team")), "it is known already");
     }
 }

@@ -45,7 +45,7 @@ pub use journals::Journals;
 pub use knoll_bundle::Bundle;
 pub use knoll_fetch::{Addresses, IpNet, Settings as FetchSettings, parse_range};
 pub use logs::{LogError, LogRange, LogWriter, Logs};
-pub use messages::{is_namespace_terminating, message_of};
+pub use messages::{is_invalid, is_namespace_terminating, message_of};
 pub use packs::{PackUnavailable, Packs};
 pub use plan_texts::{PlanTextError, PlanTexts};
 pub use plans::{Answers, Descriptions, Plans, Uploads};

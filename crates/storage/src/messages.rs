@@ -17,6 +17,12 @@ pub fn is_namespace_terminating(error: &kube::Error) -> bool {
     status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
+/// Whether the API refuses an object as invalid, so that it refuses it each time.
+#[must_use]
+pub fn is_invalid(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 422)
+}
+
 /// Where and how a JSON text is wrong. The parser's own message can quote a value.
 pub(crate) fn json_fault(error: &serde_json::Error) -> String {
     use serde_json::error::Category;

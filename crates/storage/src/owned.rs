@@ -151,11 +151,17 @@ pub(crate) async fn get_within<K: Carrier>(
     limit: u64,
 ) -> Result<Option<Bytes>, Error> {
     let api: Api<K> = Api::namespaced(storage.client().clone(), namespace);
-    let Some(head) = api.get_opt(name).await? else {
-        return Ok(None);
-    };
+    match api.get_opt(name).await? {
+        Some(head) => read(&api, head, sealer, limit).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The content of at most `limit` bytes that this head names.
+pub(crate) async fn read<K: Carrier>(api: &Api<K>, head: K, sealer: &Sealer, limit: u64) -> Result<Bytes, Error> {
+    let name = head.meta().name.clone().unwrap_or_default();
     let digest = head.meta().annotations.as_ref().and_then(|notes| notes.get(annotation::DIGEST)?.parse().ok());
-    let digest: Digest = digest.ok_or_else(|| BlobError::NoDigest(name.to_owned()))?;
+    let digest: Digest = digest.ok_or(BlobError::NoDigest(name))?;
     let mut data = head.into_bytes();
     let stored = match data.remove(CONTENT) {
         Some(inline) => inline.0,
@@ -166,10 +172,10 @@ pub(crate) async fn get_within<K: Carrier>(
             if (names.len() as u64).saturating_sub(2) * PART as u64 > limit {
                 return Err(BlobError::TooLarge(limit).into());
             }
-            read_parts(&api, Vec::new(), &names, CONTENT).await?
+            read_parts(api, Vec::new(), &names, CONTENT).await?
         }
     };
-    Ok(Some(blob::unpack_within(stored, &digest, sealer, limit)?.into()))
+    Ok(blob::unpack_within(stored, &digest, sealer, limit)?.into())
 }
 
 /// The labels of content that belongs to a Run.

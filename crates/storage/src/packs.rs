@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use knoll_api::policy::RegoPack;
+use knoll_api::names::label;
+use knoll_api::policy::RulePack;
 use knoll_fetch::{Credentials, Settings, Texts};
-use kube::Api;
+use kube::{Api, ResourceExt};
 
 use crate::{Storage, message_of};
 
@@ -54,7 +55,7 @@ impl Packs {
     ///
     /// # Errors
     /// When it cannot be fetched, or is not what the Policy names.
-    pub async fn texts(&self, pack: &RegoPack) -> Result<Option<Arc<Texts>>, PackUnavailable> {
+    pub async fn texts(&self, pack: &RulePack) -> Result<Option<Arc<Texts>>, PackUnavailable> {
         let Some(key) = key(pack) else { return Ok(None) };
         let (packs, pack, slot) = (self.clone(), pack.clone(), self.slot(key));
         // A fetch goes on when nobody waits for it any more: whoever asks next has its result.
@@ -67,13 +68,13 @@ impl Packs {
     ///
     /// # Errors
     /// When the API cannot be asked.
-    pub async fn config_map(&self, pack: &RegoPack) -> Result<Option<String>, kube::Error> {
+    pub async fn config_map(&self, pack: &RulePack) -> Result<Option<String>, kube::Error> {
         let Some(at) = &pack.config_map else { return Ok(None) };
         let api = Api::<ConfigMap>::namespaced(self.storage.client().clone(), &at.namespace);
         Ok(api.get_opt(&at.name).await?.and_then(|found| found.data?.remove(&at.key)))
     }
 
-    async fn known(&self, slot: &Slot, pack: &RegoPack) -> Result<Arc<Texts>, PackUnavailable> {
+    async fn known(&self, slot: &Slot, pack: &RulePack) -> Result<Arc<Texts>, PackUnavailable> {
         let mut known = slot.lock().await;
         if let Some(texts) = &known.texts {
             return Ok(Arc::clone(texts));
@@ -98,7 +99,7 @@ impl Packs {
         Arc::clone(kept.entry(key).or_default())
     }
 
-    async fn fetch(&self, pack: &RegoPack) -> Result<Texts, PackUnavailable> {
+    async fn fetch(&self, pack: &RulePack) -> Result<Texts, PackUnavailable> {
         let secret = pack.git.as_ref().and_then(|git| git.secret_ref.as_ref());
         let secret = secret.or_else(|| pack.oci.as_ref()?.secret_ref.as_ref());
         let credentials = match secret {
@@ -114,13 +115,18 @@ impl Packs {
         fetched.map_err(|error| PackUnavailable(format!("`{field}`: {error}")))
     }
 
+    /// The credentials in a Secret that is marked for it. Whoever writes Policies chooses the server that they are sent to,
+    /// and need not have a right to read the Secrets of the operator.
     async fn credentials(&self, name: &str) -> Result<Credentials, PackUnavailable> {
         let api: Api<Secret> = Api::namespaced(self.storage.client().clone(), &self.home);
-        match api.get_opt(name).await {
+        let is_marked = |secret: &Secret| secret.labels().get(label::CREDENTIALS).is_some_and(|value| value == "true");
+        match api.get_opt(name).await.map(|secret| secret.filter(is_marked)) {
             Ok(Some(secret)) => Ok(Credentials::read(&secret.data.unwrap_or_default())),
+            // Which of the two it is would tell the names of other Secrets.
             Ok(None) => Err(PackUnavailable(format!(
-                "`secretRef`: the Secret `{name}` does not exist in the operator's namespace `{}`; create it there, or correct `secretRef`",
-                self.home
+                "`secretRef`: the operator's namespace `{}` has no Secret `{name}` with the label `{}: \"true\"`; create it or set its label there, or correct `secretRef`",
+                self.home,
+                label::CREDENTIALS
             ))),
             Err(error) => {
                 Err(PackUnavailable(format!("`secretRef`: the Secret `{name}` cannot be read: {}", message_of(&error))))
@@ -130,7 +136,7 @@ impl Packs {
 }
 
 /// What a pack outside of the cluster is known by.
-fn key(pack: &RegoPack) -> Option<String> {
+fn key(pack: &RulePack) -> Option<String> {
     let secret =
         |secret: &Option<knoll_api::source::LocalRef>| secret.as_ref().map_or("", |secret| &secret.name).to_owned();
     let parts = match (&pack.git, &pack.oci) {

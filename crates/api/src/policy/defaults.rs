@@ -29,7 +29,8 @@ pub struct DefaultSettings {
     /// Timeouts of the runs. `limits.timeouts` are those that no Workspace and no Run may exceed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
-    /// The proxy that terraform, its providers and hooks use. The runner reaches the hub without it.
+    /// The proxy that terraform, its providers and hooks use. The runner reaches the hub without it. The pod that describes
+    /// plans (`plan.isolated`) has it as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxySettings>,
     /// How terraform gets providers and modules.

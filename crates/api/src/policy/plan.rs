@@ -9,8 +9,8 @@ use crate::{rules, source::LocalRef};
 /// Rules on the plans of runs. The hub evaluates them before a plan is reviewed or applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.rules) || has(self.rego)")
-    .message("write at least one rule into rules or rego, or leave plan out"))]
+#[x_kube(validation = Rule::new("has(self.rules) || has(self.packs)")
+    .message("write at least one rule into rules or packs, or leave plan out"))]
 #[x_kube(validation = Rule::new("(has(self.isolated) && self.isolated) || (!has(self.image) && !has(self.mirror))")
     .message("set isolated: true, or leave image and mirror out: only the pod of isolated uses them"))]
 pub struct PlanRules {
@@ -19,14 +19,15 @@ pub struct PlanRules {
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub rules: Vec<PlanRule>,
-    /// Packs of rules in Rego.
+    /// Packs of rules, in files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
-    pub rego: Vec<RegoPack>,
+    pub packs: Vec<RulePack>,
     /// Whether the JSON that the rules judge, and the text that people review, are made from the stored plan in a pod of its
-    /// own, which has nothing of the user's: no module, hooks, environment, variables, volumes or service account. Without it,
-    /// the pod that plans makes them, and code of a hostile module could forge them there.
+    /// own, which has nothing of the user's: no module, hooks, environment, variables, volumes or service account. Of
+    /// `defaults` it has the proxy. Without it, the pod that plans makes them, and code of a hostile module could forge them
+    /// there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolated: bool,
     /// The image of that pod, such as `registry.example.com/terraform`, with terraform or tofu on its PATH. Without a tag or a
@@ -104,36 +105,52 @@ impl RuleAction {
     }
 }
 
-/// A pack of rules in Rego, in Conftest's form: sets `deny` (or `violation`), `require_approval` and `warn`, also with a
-/// suffix such as `deny_tags`, in any package. `input` is terraform's plan as JSON. Both Rego v0 and v1 are read.
+/// A pack of rules, in files that end in `.rego` or `.cel.yaml`.
+///
+/// Rego is read in Conftest's form: sets `deny` (or `violation`), `require_approval` and `warn`, also with a suffix such as
+/// `deny_tags`, in any package. `input` is terraform's plan as JSON. Both Rego v0 and v1 are read. A file of CEL has a list
+/// `rules` in the form of `spec.plan.rules`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::exactly_one(
     &["inline", "configMap", "git", "oci"],
     "write exactly one of inline, configMap, git and oci",
 ))]
-pub struct RegoPack {
+pub struct RulePack {
     /// The name of the pack, once in the Policy.
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = rules::object_name())]
     pub name: String,
-    /// The text of the pack.
+    /// The text of the pack, in Rego. Rules in CEL stand in `rules` of the Policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65536))]
     pub inline: Option<String>,
-    /// A key of a ConfigMap that has the text.
+    /// A key of a ConfigMap that has the text, in Rego unless the key ends in `.cel.yaml`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<PackRef>,
     /// Files in a git repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitPack>,
-    /// An artifact in an OCI registry, as `conftest push` makes it.
+    /// An artifact in an OCI registry, as `conftest push` makes it, or an archive of files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oci: Option<OciPack>,
-    /// The packages whose sets count, such as `main`; all packages of the pack when empty.
+    /// The packages of Rego whose sets count, such as `main`; all packages of the pack when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 253)))]
     pub packages: Vec<String>,
+}
+
+impl RulePack {
+    /// The end of the name of a file with rules in Rego.
+    pub const REGO: &str = ".rego";
+    /// The end of the name of a file with rules in CEL.
+    pub const CEL: &str = ".cel.yaml";
+
+    /// Whether a file of this name has rules. Tests of rules are not rules.
+    #[must_use]
+    pub fn is_file_of_rules(name: &str) -> bool {
+        name.ends_with(Self::CEL) || name.ends_with(Self::REGO) && !name.ends_with("_test.rego")
+    }
 }
 
 /// A key of a ConfigMap with the text of a pack.
@@ -174,14 +191,15 @@ pub struct GitPack {
     #[schemars(length(max = 64))]
     #[x_kube(validation = rules::form("^([0-9a-f]{40}|[0-9a-f]{64})$", "write the full hash of a commit in lower case: 40 or 64 hex digits"))]
     pub commit: String,
-    /// A file that ends in `.rego`, or a directory, whose files of that name all count, also in its directories. Tests
-    /// (`_test.rego`) are left out. Defaults to the root.
+    /// A file that ends in `.rego` or `.cel.yaml`, or a directory, whose files of those names all count, also in its
+    /// directories. Tests (`_test.rego`) are left out. Defaults to the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     #[x_kube(validation = rules::inner_path())]
     pub path: Option<String>,
     /// A Secret of the operator's own namespace with credentials: `username` and `password`, or `token`, and `ca.crt` for a
-    /// private certificate authority; for ssh `identity` and `known_hosts`.
+    /// private certificate authority; for ssh `identity` and `known_hosts`. It needs the label
+    /// `knoll.dev/credentials: "true"`; no other Secret is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
 }
@@ -202,7 +220,7 @@ pub struct OciPack {
     #[x_kube(validation = rules::digest())]
     pub digest: String,
     /// A Secret of the operator's own namespace with `username` and `password`, or `token`, and `ca.crt` for a private
-    /// certificate authority.
+    /// certificate authority. It needs the label `knoll.dev/credentials: "true"`; no other Secret is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
 }

@@ -116,7 +116,7 @@ fn allow(policy: &Policy) -> String {
 
 /// The number of rules on plans, packs included.
 fn plan(policy: &Policy) -> String {
-    let rules = policy.spec.plan.as_ref().map_or(0, |plan| plan.rules.len() + plan.rego.len());
+    let rules = policy.spec.plan.as_ref().map_or(0, |plan| plan.rules.len() + plan.packs.len());
     if rules == 0 { "-".to_owned() } else { format!("{rules} rule{}", if rules == 1 { "" } else { "s" }) }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use knoll_api::Policy;
-use knoll_api::policy::{RegoPack, RuleAction};
+use knoll_api::policy::{RuleAction, RulePack};
 use knoll_api::verdict::PlanVerdict;
 use knoll_rules::{Evaluator, Finding, Judged, Pack, PackError, RuleSet, text_of, verdict};
 use kube::ResourceExt;
@@ -213,13 +213,14 @@ impl Rules {
             let (workspace, run) = (workspace.clone(), run.clone());
             let mut set = RuleSet { rules: rules.rules.clone(), workspace, run, ..RuleSet::default() };
             let mut failed = Vec::new();
-            for pack in &rules.rego {
+            for pack in &rules.packs {
                 match self.pack(pack)? {
                     Ok(pack) => set.packs.push(pack),
                     Err(error) => failed.push(Finding::failure(&pack.name, error.to_string())),
                 }
             }
-            let mut findings = self.evaluator.findings(&policy.name_any(), &set, plan.clone()).await;
+            let place = self.evaluator.place("", &policy.name_any()).await;
+            let mut findings = self.evaluator.findings(&place, &set, plan.clone()).await;
             findings.append(&mut failed);
             all.push(Judged { policy: policy.name_any(), overridable: rules.overrides.is_some(), findings });
         }
@@ -228,7 +229,7 @@ impl Rules {
 
     /// A pack that is in its Policy, or in the file that is named for it. The digest of a pack from outside of the cluster
     /// is that of its archive or commit, so the file is taken as it is.
-    fn pack(&self, pack: &RegoPack) -> Result<Result<Pack, PackError>> {
+    fn pack(&self, pack: &RulePack) -> Result<Result<Pack, PackError>> {
         let outside = pack.git.is_some() || pack.oci.is_some();
         if !outside {
             return Ok(text_of(pack, of_file(pack, &self.packs)?.as_deref()).map(|text| Pack::of(pack, text)));
@@ -239,11 +240,11 @@ impl Rules {
 }
 
 /// The text of a pack that is not in its Policy, and here in a file.
-fn of_file(pack: &RegoPack, packs: &BTreeMap<String, PathBuf>) -> Result<Option<String>> {
+fn of_file(pack: &RulePack, packs: &BTreeMap<String, PathBuf>) -> Result<Option<String>> {
     let place = match pack {
-        RegoPack { config_map: Some(_), .. } => "a ConfigMap",
-        RegoPack { git: Some(_), .. } => "a git repository",
-        RegoPack { oci: Some(_), .. } => "a registry",
+        RulePack { config_map: Some(_), .. } => "a ConfigMap",
+        RulePack { git: Some(_), .. } => "a git repository",
+        RulePack { oci: Some(_), .. } => "a registry",
         _ => return Ok(None),
     };
     let file = packs.get(&pack.name).with_context(|| {

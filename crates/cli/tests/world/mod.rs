@@ -6,7 +6,6 @@
 
 use std::fmt::Debug;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
@@ -18,13 +17,14 @@ use k8s_openapi::api::core::v1::{Event, Namespace, Pod, Secret};
 use knoll_api::run::{RunPhase, RunStatus};
 use knoll_api::workspace::WorkspaceStatus;
 use knoll_api::{Approval, Run, Workspace};
+pub use knoll_e2e::processes::{Process, processes};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::wait::await_condition;
 use kube::runtime::watcher::{self, watch_object, watcher};
-use kube::{Api, Client, Config, Resource, ResourceExt};
+use kube::{Api, Client, Config, Resource};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
@@ -391,75 +391,4 @@ pub async fn within<T: Debug>(what: &str, work: impl Future<Output = T>) -> T {
         Ok(done) => done,
         Err(_) => panic!("{what}: not in time"),
     }
-}
-
-/// A process of a pod, wherever its containers run: its environment names the pod's UID, or it is in another world of
-/// processes and files than this one and its mounts name it. (The mounts of a node's own processes name the pods of all,
-/// and so do those of a container that is just being made, which is not yet where its files are.)
-#[derive(Debug)]
-pub struct Process {
-    pub pid: i32,
-    pub words: Vec<String>,
-}
-
-impl Process {
-    pub fn is_terraform(&self) -> bool {
-        self.words.first().is_some_and(|word| word.ends_with("terraform") || word.ends_with("tofu"))
-    }
-
-    pub fn is_runner(&self) -> bool {
-        self.words.iter().any(|word| word == "runner") && !self.words.iter().any(|word| word == "shim")
-    }
-
-    /// Whether the process belongs to [`WAIT`]; the process that holds a pod's namespaces may sleep too.
-    pub fn is_sleep(&self) -> bool {
-        self.words.iter().take(2).any(|word| word.ends_with("sleep")) && self.words.iter().any(|word| word == "3600")
-    }
-
-    pub fn freeze(&self) {
-        let _ = kill(Pid::from_raw(self.pid), Signal::SIGSTOP);
-    }
-
-    /// Whether every thread of the process has stopped, or ended.
-    pub fn is_frozen(&self) -> bool {
-        let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
-        // The state follows the name, which is in parentheses and can have any character.
-        let state = |thread: fs::DirEntry| {
-            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
-        };
-        threads.map(state).all(|state| matches!(state, None | Some('T' | 'Z' | 'X')))
-    }
-
-    pub fn kill(&self) {
-        // The process may already have ended.
-        let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
-    }
-}
-
-pub fn processes(pod: &Pod) -> Vec<Process> {
-    let uid = pod.uid().unwrap();
-    let names_it = |file: PathBuf| fs::read(file).is_ok_and(|text| String::from_utf8_lossy(&text).contains(&uid));
-    let place = |proc: &Path| {
-        let root = fs::metadata(proc.join("root")).map(|root| (root.dev(), root.ino())).ok();
-        (fs::read_link(proc.join("ns/pid")).ok(), root)
-    };
-    let own = place(Path::new("/proc/self"));
-    let inside = |proc: &Path| {
-        let (processes, root) = place(proc);
-        processes != own.0 && root.is_some() && root != own.1
-    };
-    let numbers = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers
-        .filter_map(|pid: i32| {
-            let proc = PathBuf::from(format!("/proc/{pid}"));
-            let words = fs::read(proc.join("cmdline")).ok()?;
-            let words = String::from_utf8_lossy(&words);
-            let words: Vec<String> = words.split('\0').filter(|word| !word.is_empty()).map(str::to_owned).collect();
-            let is_its = words.iter().any(|word| word.contains(&uid))
-                || names_it(proc.join("environ"))
-                || inside(&proc) && names_it(proc.join("mountinfo"));
-            is_its.then_some(Process { pid, words })
-        })
-        .collect()
 }

@@ -87,6 +87,13 @@ impl Effective {
         supplied.fold(own.clone(), fill)
     }
 
+    /// The proxy that Policies supply, as variables of a pod that has nothing of its Workspace's.
+    #[must_use]
+    pub fn proxy(&self) -> Vec<EnvVar> {
+        let supplied = self.defaults().filter_map(|(_, defaults)| defaults.proxy.as_ref()).map(of_proxy);
+        supplied.fold(Vec::new(), |all, next| joined(all, next, |env| env.name.clone()))
+    }
+
     /// What the Policies supply to the runs of a Workspace beside the settings of its pods.
     #[must_use]
     pub fn supplied(&self, spec: &WorkspaceSpec) -> Supplied {

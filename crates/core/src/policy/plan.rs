@@ -37,8 +37,8 @@ impl PlanDemand {
         let text = serde_json::to_vec(rules).unwrap_or_default();
         Self {
             digest: knoll_api::Digest::of(&text).into(),
-            count: rules.rules.len() + rules.rego.len(),
-            binds: !rules.rego.is_empty() || rules.rules.iter().any(|rule| rule.action > RuleAction::Warn),
+            count: rules.rules.len() + rules.packs.len(),
+            binds: !rules.packs.is_empty() || rules.rules.iter().any(|rule| rule.action > RuleAction::Warn),
             overrides: rules.overrides.iter().flat_map(|overrides| overrides.groups.clone()).collect(),
             isolated: rules.isolated.then(|| IsolatedPlan { image: rules.image.clone(), mirror: rules.mirror.clone() }),
         }

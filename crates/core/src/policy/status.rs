@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use knoll_api::{
     names::{condition, reason},
     pod::PodSettings,
-    policy::{PlanRules, Policy, PolicySpec, PolicyStatus, RegoPack},
+    policy::{PlanRules, Policy, PolicySpec, PolicyStatus, RulePack},
 };
 
 use super::{LISTED, Labels, check, clip, pods::HostAccess, selector, windows};
@@ -46,7 +46,7 @@ impl CheckedRules {
     pub fn due(&self, rules: &PlanRules) -> Option<Timestamp> {
         let wait = if !self.missing.is_empty() {
             RETRY
-        } else if rules.rego.iter().any(is_elsewhere) {
+        } else if rules.packs.iter().any(is_elsewhere) {
             AGAIN
         } else {
             return None;
@@ -55,14 +55,14 @@ impl CheckedRules {
     }
 }
 
-fn is_elsewhere(pack: &RegoPack) -> bool {
+fn is_elsewhere(pack: &RulePack) -> bool {
     pack.inline.is_none()
 }
 
 /// Whether a Policy has rules on plans that have to be compiled.
 #[must_use]
 pub fn has_rules(spec: &PolicySpec) -> bool {
-    spec.plan.as_ref().is_some_and(|plan| !plan.rules.is_empty() || !plan.rego.is_empty())
+    spec.plan.as_ref().is_some_and(|plan| !plan.rules.is_empty() || !plan.packs.is_empty())
 }
 
 /// Decides the status of a Policy. `rules` is what its rules on plans came to; `None` while they are being checked.
@@ -209,13 +209,13 @@ mod tests {
         );
         check(
             json!({}),
-            &CheckedRules { faults: vec![fault_of("spec.plan.rego[0]", "no")], ..CheckedRules::default() },
-            "False True InvalidSpec: `spec.plan.rego[0]`: no. Until this is corrected, no plan in the workspaces that the Policy matches is applied.",
+            &CheckedRules { faults: vec![fault_of("spec.plan.packs[0]", "no")], ..CheckedRules::default() },
+            "False True InvalidSpec: `spec.plan.packs[0]`: no. Until this is corrected, no plan in the workspaces that the Policy matches is applied.",
         );
         check(
             json!({}),
-            &CheckedRules { missing: vec![fault_of("spec.plan.rego[0]", "gone")], ..CheckedRules::default() },
-            "False False PackUnavailable: `spec.plan.rego[0]`: gone. Until then, no plan in the workspaces that the Policy matches is applied. It is tried again.",
+            &CheckedRules { missing: vec![fault_of("spec.plan.packs[0]", "gone")], ..CheckedRules::default() },
+            "False False PackUnavailable: `spec.plan.packs[0]`: gone. Until then, no plan in the workspaces that the Policy matches is applied. It is tried again.",
         );
     }
 
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn a_workspace_shows_the_rules_that_cannot_be_read() {
-        let mut policy = policy(json!({"plan": {"rego": [{"name": "p", "inline": "package main"}]}}));
-        let faults = vec![fault_of("spec.plan.rego[0]", "it has no set")];
+        let mut policy = policy(json!({"plan": {"packs": [{"name": "p", "inline": "package main"}]}}));
+        let faults = vec![fault_of("spec.plan.packs[0]", "it has no set")];
         policy.status = Some(decided(&policy, Some(&CheckedRules { faults, ..CheckedRules::default() }), 1).1);
         let settings = || {
             let workspace = Workspace::new("w", WorkspaceSpec::default());
@@ -246,7 +246,7 @@ mod tests {
         };
         let rows = settings();
         assert_eq!(rows[0], "1 rule");
-        assert!(rows[1].starts_with("unreadable: `spec.plan.rego[0]`: it has no set. Until"), "{rows:?}");
+        assert!(rows[1].starts_with("unreadable: `spec.plan.packs[0]`: it has no set. Until"), "{rows:?}");
         let mut readable = policy.clone();
         readable.status = Some(decided(&readable, Some(&CheckedRules::default()), 2).1);
         assert_eq!(fault(readable.status.as_ref()), None);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn packs_from_elsewhere_are_checked_again() {
-        let pack = |pack: Value| policy(json!({"plan": {"rego": [pack]}}));
+        let pack = |pack: Value| policy(json!({"plan": {"packs": [pack]}}));
         let outside = pack(json!({"name": "p", "git": {"url": "https://h/r", "commit": "0".repeat(40)}}));
         let inside = pack(json!({"name": "p", "inline": "package main"}));
         let found = CheckedRules { at: at(100), ..CheckedRules::default() };

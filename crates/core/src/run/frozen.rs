@@ -204,6 +204,7 @@ impl FrozenJob {
                 .collect::<BTreeSet<_>>()
                 .into_iter()
                 .collect(),
+            copies: Vec::new(),
         }
     }
 

@@ -3,11 +3,14 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use knoll_hub::Running;
+use kube::Client;
+use kube::client::Body;
 use reqwest::{Method, StatusCode};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -185,7 +188,8 @@ async fn a_client_with_bad_tokens_is_not_reviewed_for_ever() {
     let (world, runner) = with_runner().await;
     assert_eq!(runner.get("/v1/job").await.0, StatusCode::OK);
     let forged = |number: u32| {
-        let claims = format!(r#"{{"aud":["knoll-hub"],"exp":9999999999,"jti":"{number}"}}"#);
+        let pod = format!(r#"{{"namespace":"default","pod":{{"name":"r","uid":"{}"}}}}"#, runner.uid);
+        let claims = format!(r#"{{"aud":["knoll-hub"],"exp":9999999999,"jti":"{number}","kubernetes.io":{pod}}}"#);
         runner.with_token(&format!("e30.{}.e30", BASE64_URL_SAFE_NO_PAD.encode(claims)))
     };
     let mut answers = Vec::new();
@@ -198,4 +202,36 @@ async fn a_client_with_bad_tokens_is_not_reviewed_for_ever() {
     assert_eq!(runner.get("/v1/job").await.0, StatusCode::OK);
     let other = world.runner("other", apply()).await.from(&world.hub, [127, 0, 0, 2]);
     assert_eq!(other.get("/v1/job").await.0, StatusCode::OK);
+}
+
+/// A client that counts the reviews of tokens.
+fn counted(client: Client) -> (Client, Arc<AtomicUsize>) {
+    let reviews: Arc<AtomicUsize> = Arc::default();
+    let counted = reviews.clone();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        if request.uri().path().ends_with("/tokenreviews") {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        let client = client.clone();
+        async move { client.send(request).await }
+    });
+    (Client::new(service, "default"), reviews)
+}
+
+/// Every pod of the cluster can have a token for the hub, and made the API server review it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tokens_of_pods_that_no_run_has_were_reviewed() {
+    let (world, runner) = with_runner().await;
+    let (client, reviews) = counted(world.client.clone());
+    let hub = world.hub_of(client).await;
+    let stranger = world.pod("stranger").await.at(&hub);
+    let elsewhere = world.pod("r-apply").await.at(&hub);
+    for other in [&stranger, &elsewhere] {
+        let (status, message) = other.refused(Method::GET, "/v1/job", "").await;
+        assert_eq!(status, 403);
+        assert!(message.contains(&other.uid), "{message}");
+    }
+    assert_eq!(reviews.load(Ordering::SeqCst), 0);
+    assert_eq!(runner.at(&hub).get("/v1/job").await.0, StatusCode::OK);
+    assert_eq!(reviews.load(Ordering::SeqCst), 1);
 }

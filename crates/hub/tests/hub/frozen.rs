@@ -76,6 +76,36 @@ async fn the_job_of_an_apply_is_the_frozen_one_whatever_has_become_of_the_worksp
     assert_eq!(job.variables[0].value, json!("1"));
 }
 
+/// Between the creation of the pod and the start of its container, a copy that it mounts was replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_whose_copies_are_not_those_that_were_frozen_gets_no_job() {
+    let world = World::start().await;
+    world.workspace("w", WorkspaceSpec::default()).await;
+    let map = json!({"metadata": {"name": "settings"}, "data": {"A": "1"}});
+    let map: ConfigMap = serde_json::from_value(map).unwrap();
+    world.api().create(&PostParams::default(), &map).await.unwrap();
+    let freeze = async |run: &Run| {
+        let workspace = world.api().get("w").await.unwrap();
+        let settings = json!({"envFrom": [{"configMapRef": {"name": "settings"}}]});
+        let template = PodTemplate { settings: serde_json::from_value(settings).unwrap(), ..PodTemplate::default() };
+        let frozen = world.storage().frozen_jobs().freeze(run, &workspace, template, &Supplied::default()).await;
+        json!(frozen.unwrap().1)
+    };
+    let runner = approved(&world, "r", freeze).await;
+    assert_eq!(runner.get(path::JOB).await.0, 200);
+    let job = world.run("r").await.status.unwrap().job.unwrap();
+    let name = format!("{}-0", names::job_secret("r", &job.digest));
+    let mut copy = world.api::<Secret>().get(&name).await.unwrap();
+    world.api::<Secret>().delete(&name, &DeleteParams::default()).await.unwrap();
+    (copy.metadata.uid, copy.metadata.resource_version) = (None, None);
+    copy.data = Some([("A".to_owned(), ByteString(b"2".to_vec()))].into());
+    world.api::<Secret>().create(&PostParams::default(), &copy).await.unwrap();
+    let (status, message) = runner.refused(Method::GET, path::JOB, "").await;
+    assert_eq!(status, 422);
+    assert!(message.contains(&name), "{message}");
+    assert_eq!(failure(&world, "r").await.as_deref(), Some(reason::CHANGED_SINCE_PLANNED));
+}
+
 /// A command without files was approved; then somebody applied others in its Workspace, and it ran among them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_was_approved_without_files_ran_among_those_that_came_later() {

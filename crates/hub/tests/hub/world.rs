@@ -59,6 +59,11 @@ impl World {
         start_hub(&self.client, &self.shutdown, HubSettings::default()).await
     }
 
+    /// A hub with a client of its own.
+    pub async fn hub_of(&self, client: Client) -> Running {
+        start_hub(&client, &self.shutdown, HubSettings::default()).await
+    }
+
     /// A hub that evaluates the rules of Policies with this program.
     pub async fn hub_with(&self, evaluator: Evaluator) -> Running {
         start_hub(&self.client, &self.shutdown, HubSettings { evaluator, ..HubSettings::default() }).await

@@ -1,11 +1,13 @@
 //! Copies the versions of one state.
 
 use knoll_api::Run;
+use knoll_api::names::reason;
 use knoll_backup::{ArchiveError, Record, RecordName};
 use knoll_core::backup::{Copied, CopyOutcome, FoundBackup};
 use knoll_core::run::requested_by;
 use knoll_storage::states::{Head, Version};
 
+use super::worker::record;
 use super::{Backups, written_at};
 use crate::context::Context;
 
@@ -44,25 +46,38 @@ async fn try_state(
     workspace: &str,
 ) -> Result<CopyOutcome, CopyError> {
     let head = context.storage.states().head_of(namespace, workspace).await?;
-    let mut known = backups.archive.versions(namespace, workspace).await?;
+    let mut known = backups.archive.listed(namespace, workspace).await?;
     let Some(current) = &head.index.current else {
-        let found = known.first().map(|name| FoundBackup { serial: name.serial, written_at: name.written_at });
+        let found = known.names.first().map(|name| FoundBackup { serial: name.serial, written_at: name.written_at });
         return Ok(CopyOutcome::NoState(found));
     };
     let versions: Vec<&Version> = head.index.versions().collect();
     for version in versions.into_iter().rev() {
         let name = name(version);
-        if known.contains(&name) {
+        if known.names.contains(&name) {
             continue;
         }
         if copy(context, backups, (namespace, workspace), &head, version).await? {
             context.metrics.state_copied();
-            known.push(name);
+            known.names.push(name);
         }
     }
-    backups.archive.prune(namespace, workspace, known, &backups.retention, context.now()).await?;
+    let pruned = backups.archive.prune(namespace, workspace, known, &backups.retention, context.now()).await?;
+    if pruned.is_crowded {
+        crowded(context, backups, namespace, workspace);
+    }
     let digest = current.digest.to_string();
     Ok(CopyOutcome::State(Copied { serial: current.serial, digest, written_at: written_at(current) }))
+}
+
+/// Says that old copies may stay for ever. The state itself is copied.
+fn crowded(context: &Context, backups: &Backups, namespace: &str, workspace: &str) {
+    context.metrics.copy_ended(true);
+    let message = format!(
+        "`{}` has so many copies of this state that not all of them are looked at, and old ones may stay; delete what Knoll has not written, or keep fewer versions.",
+        backups.archive.shown()
+    );
+    record(context, namespace, workspace, true, reason::BACKUP_FAILED, message);
 }
 
 /// Copies one version; returns whether the cluster still has it.

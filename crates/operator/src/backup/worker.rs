@@ -123,7 +123,15 @@ fn ended_with(context: &Context, backups: &Backups, work: Work, outcome: CopyOut
     }
 }
 
-fn record(context: &Context, namespace: &str, workspace: &str, warning: bool, reason: &str, message: String) {
+/// Records an event of a Workspace.
+pub(super) fn record(
+    context: &Context,
+    namespace: &str,
+    workspace: &str,
+    warning: bool,
+    reason: &str,
+    message: String,
+) {
     if let Some(workspace) = context.caches.workspaces.named(namespace, workspace) {
         let object = Workspace::object_ref(&workspace, &());
         context.events.record(Event { warning, reason: reason.to_owned(), message }, object);

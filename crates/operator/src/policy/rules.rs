@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use knoll_api::{
     Policy,
-    policy::{PlanRule, PlanRules, RegoPack},
+    policy::{PlanRule, PlanRules, RulePack},
 };
 use knoll_core::{
     identity::Subject,
@@ -58,7 +58,7 @@ impl RuleChecks {
         let mut known = self.lock();
         let check = known.entry(policy.uid().to_owned()).or_default();
         if check.generation != policy.metadata.generation {
-            let maps = rules.rego.iter().filter_map(|pack| pack.config_map.as_ref());
+            let maps = rules.packs.iter().filter_map(|pack| pack.config_map.as_ref());
             *check = RuleCheck {
                 number: check.number,
                 policy: policy.name().to_owned(),
@@ -113,14 +113,15 @@ impl RuleChecks {
         let named = rules.rules.iter().enumerate();
         set.rules
             .extend(named.map(|(index, rule)| PlanRule { name: format!("spec.plan.rules[{index}]"), ..rule.clone() }));
-        for (index, pack) in rules.rego.iter().enumerate() {
-            let field = format!("spec.plan.rego[{index}]");
+        for (index, pack) in rules.packs.iter().enumerate() {
+            let field = format!("spec.plan.packs[{index}]");
             match self.pack(pack).await {
                 Ok(read) => set.packs.push(Pack { name: field, ..read }),
                 Err(why) => found.missing.push(FieldFault { field, why }),
             }
         }
-        for finding in self.evaluator.findings(policy, &set, Bytes::new()).await {
+        let place = self.evaluator.place("", policy).await;
+        for finding in self.evaluator.findings(&place, &set, Bytes::new()).await {
             if finding.rule.is_empty() {
                 // The evaluation itself failed.
                 found.missing.push(FieldFault { field: "spec.plan".to_owned(), why: finding.message });
@@ -131,7 +132,7 @@ impl RuleChecks {
         found
     }
 
-    async fn pack(&self, pack: &RegoPack) -> Result<Pack, String> {
+    async fn pack(&self, pack: &RulePack) -> Result<Pack, String> {
         if let Some(files) = self.packs.texts(pack).await.map_err(|error| error.to_string())? {
             return Ok(Pack::of_files(pack, files.as_ref().clone()));
         }

@@ -15,7 +15,7 @@ use http::{Method, Request};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
-        core::v1::{Namespace, Pod},
+        core::v1::{Namespace, Pod, Secret},
         rbac::v1::RoleBinding,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -23,6 +23,7 @@ use k8s_openapi::{
 use knoll_api::{
     Approval, Digest, Run, Workspace,
     approval::{ApprovalSpec, Decision},
+    names::{content, label},
     run::{Operation, PlanSummary, RunPhase, RunSpec},
     source::Source,
     wire::{Exit, Progress},
@@ -140,6 +141,12 @@ impl World {
 
     pub async fn pods(&self) -> Vec<Pod> {
         self.api::<Pod>().list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// The Secrets of frozen jobs: the jobs and their copies.
+    pub async fn frozen(&self) -> Vec<Secret> {
+        let jobs = format!("{}={}", label::CONTENT, content::JOB);
+        self.api().list(&ListParams::default().labels(&jobs)).await.unwrap().items
     }
 
     /// What the hub does when a runner reports.

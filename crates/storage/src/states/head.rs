@@ -132,12 +132,17 @@ pub(super) struct Writes {
     pub unneeded: Vec<String>,
 }
 
-/// A head that cannot be understood.
+/// A Secret with the name of a head that is none.
 #[derive(Debug, thiserror::Error)]
-#[error("the Secret `{name}` is no state of Knoll's: {}; restore it, or move it away to start anew", json_fault(.source))]
-pub struct HeadError {
-    name: String,
-    source: serde_json::Error,
+pub enum HeadError {
+    #[error(
+        "the Secret `{name}` is no state of Knoll's: {}; restore it, or move it away to start anew",
+        json_fault(.source)
+    )]
+    Index { name: String, source: serde_json::Error },
+    /// No state can be written into it: Kubernetes lets nobody change these fields.
+    #[error("the Secret `{name}` is no state of Knoll's: it is {found}; restore it, or move it away to start anew")]
+    Fixed { name: String, found: String },
 }
 
 impl Head {
@@ -152,8 +157,9 @@ impl Head {
         let value = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone());
         let index = match value(INDEX) {
             None => Index::default(),
-            Some(index) => serde_json::from_slice(&index)
-                .map_err(|source| HeadError { name: secret.metadata.name.clone().unwrap_or_default(), source })?,
+            Some(index) => {
+                serde_json::from_slice(&index).map_err(|source| HeadError::Index { name: secret.name_any(), source })?
+            }
         };
         Ok(Head {
             resource_version: secret.metadata.resource_version.clone(),
@@ -205,6 +211,20 @@ fn held(owner: &Owner, current: &Version, history: &[Version]) -> usize {
         parts <= MOST_HELD_PARTS
     });
     uncopied.count()
+}
+
+/// Whether a state can be written into a Secret.
+///
+/// # Errors
+/// When it is immutable, or of another type than states.
+pub(super) fn is_writable(secret: &Secret) -> Result<(), HeadError> {
+    let type_ = secret.type_.as_deref().unwrap_or("Opaque");
+    let found = match (type_ == secret_type::STATE, secret.immutable == Some(true)) {
+        (true, false) => return Ok(()),
+        (true, true) => "immutable".to_owned(),
+        (false, _) => format!("of the type `{type_}`"),
+    };
+    Err(HeadError::Fixed { name: secret.name_any(), found })
 }
 
 /// Reads the labels and annotations of a head Secret; `None` when it holds no state yet.

@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 
 use crate::blob::{self, Blob, BlobError, CONTENT, PART, read_parts, write_parts};
 use crate::error::Error;
-use crate::messages::is_namespace_terminating;
+use crate::messages::{is_invalid, is_namespace_terminating};
 use crate::seal::{Committed, Sealer};
 use crate::{ContentKind, Storage};
 
@@ -184,7 +184,16 @@ impl States {
         let params = PatchParams::apply(field_manager::HUB).force();
         (seat.secret, seat.claim) = (None, None);
         let name = names::state_secret(&owner.workspace);
-        let secret = self.api(namespace).patch(&name, &params, &Patch::Apply(&claimed)).await?;
+        let secret = match self.api(namespace).patch(&name, &params, &Patch::Apply(&claimed)).await {
+            Ok(secret) => secret,
+            Err(error) if is_invalid(&error) => {
+                // What is there has another type, which cannot be changed.
+                self.secret(namespace, &owner.workspace).await?.as_ref().map_or(Ok(()), head::is_writable)?;
+                return Err(error.into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        head::is_writable(&secret)?;
         let claim = Claim::now(writer);
         (seat.secret, seat.claim) = (Some(Some(secret)), Some(claim.clone()));
         Ok(claim)

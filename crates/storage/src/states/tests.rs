@@ -63,6 +63,26 @@ async fn a_write_that_is_under_way_does_not_land_behind_the_claim_of_the_next_ru
 }
 
 #[tokio::test]
+async fn a_secret_that_no_state_can_be_written_into_is_named_before_terraform_starts() {
+    let cluster = Cluster::memory().await.unwrap();
+    let states = Storage::new(cluster.client()).states();
+    for (name, secret_type, immutable, expect) in [
+        ("typed", "Opaque", false, Some("it is of the type `Opaque`")),
+        ("fixed", "knoll.dev/state", true, Some("it is immutable")),
+        ("empty", "knoll.dev/state", false, None),
+    ] {
+        let secret =
+            json!({"metadata": {"name": names::state_secret(name)}, "type": secret_type, "immutable": immutable});
+        let secret = serde_json::from_value(secret).unwrap();
+        states.api(NAMESPACE).create(&PostParams::default(), &secret).await.unwrap();
+        let opened = states.open(NAMESPACE, &Owner { workspace: name.to_owned(), ..owner() }, Some("pod")).await;
+        let said = opened.err().map(|error| error.to_string());
+        assert_eq!(said.is_some(), expect.is_some(), "{said:?}");
+        assert!(said.unwrap_or_default().contains(expect.unwrap_or_default()), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn a_run_that_only_reads_claims_nothing_and_leaves_the_claim_of_another_alone() {
     let cluster = Cluster::memory().await.unwrap();
     let states = Storage::new(cluster.client()).states();

@@ -130,6 +130,69 @@ fn a_run_is_cancelled_between_its_pods() {
     world.expect(RunPhase::Cancelled, reason::CANCELLED);
 }
 
+/// The message of the Run's Ready condition.
+fn told(world: &World) -> String {
+    conditions::find(&world.status().conditions, condition::READY).unwrap().message.clone()
+}
+
+fn pending() -> i64 {
+    i64::try_from(Timeouts::DEFAULT_PENDING.as_secs()).unwrap()
+}
+
+#[test]
+fn a_pod_that_describes_and_never_starts_ends_its_run_and_names_the_image() {
+    let mut world = handed_over();
+    assert_eq!(creates(&world.step(3)), Some(Stage::Judge));
+    let runner = k8s_openapi::api::core::v1::Container {
+        name: "runner".to_owned(),
+        image: Some("tools/terraform:1.9".to_owned()),
+        ..Default::default()
+    };
+    let spec = k8s_openapi::api::core::v1::PodSpec { containers: vec![runner], ..Default::default() };
+    world.pod.as_mut().unwrap().spec = Some(spec);
+    world.pulls_in_vain();
+    world.step(4);
+    world.expect(RunPhase::Running, reason::IMAGE_PULL_BACK_OFF);
+    assert_eq!(action(&world.step(3 + pending() - 1)), None);
+    assert!(matches!(action(&world.step(3 + pending())), Some(RunAction::DeletePod { .. })));
+    world.pod = None;
+    world.step(4 + pending());
+    world.expect(RunPhase::Failed, reason::TIMED_OUT);
+    let message = told(&world);
+    assert!(
+        message.contains("`tools/terraform:1.9` of the Policy") && message.contains("(spec.plan.image)"),
+        "{message}"
+    );
+}
+
+/// Its Workspace was locked for ever.
+#[test]
+fn a_pod_that_describes_and_cannot_be_made_held_the_lock_without_an_end() {
+    let mut world = handed_over();
+    let blocked = || RunOutcome::PodBlocked {
+        reason: reason::POD_FAILED,
+        message: "The API does not allow the pod: exceeded quota.".to_owned(),
+        job: None,
+    };
+    for second in [3, 2 + pending() - 1] {
+        let decision = world.decide(second);
+        assert_eq!((creates(&decision), decision.requeue_at), (Some(Stage::Judge), Some(at(2 + pending()))));
+        world.settle(blocked(), second);
+    }
+    world.step(2 + pending());
+    world.expect(RunPhase::Failed, reason::TIMED_OUT);
+    let message = told(&world);
+    assert!(message.contains("exceeded quota") && message.contains("`tools/terraform`"), "{message}");
+}
+
+#[test]
+fn a_run_whose_plan_nobody_has_described_ends_with_its_workspace() {
+    let mut world = handed_over();
+    world.workspace.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(2)));
+    world.step(3);
+    world.expect(RunPhase::Discarded, reason::WORKSPACE_DELETED);
+}
+
 #[test]
 fn an_unchanged_plan_is_described_by_nobody() {
     let mut world = World::apply(RunApproval::Auto);
@@ -196,7 +259,7 @@ fn job(version: Option<&str>) -> FrozenJob {
         "plan": {"serviceAccountName": "reader"},
         "resources": {"limits": {"memory": "1Gi"}},
         "nodeSelector": {"pool": "runs"},
-        "env": [{"name": "TF_CLI_ARGS", "value": "-x"}],
+        "env": [{"name": "TF_CLI_ARGS", "value": "-x"}, {"name": "HTTPS_PROXY", "value": "http://users-own"}],
         "envFrom": [{"secretRef": {"name": "keys"}}],
         "volumes": [{"name": "own", "configMap": {"name": "own"}}],
         "volumeMounts": [{"name": "own", "mountPath": "/own"}],
@@ -216,8 +279,8 @@ fn nothing_of_the_users_is_in_the_pod_that_describes() {
     let mut run = World::apply(RunApproval::Auto).run;
     run.spec.hooks = vec![hook.unwrap()];
     run.spec.attach = true;
-    let built = build(&run, &template(&job(None), &IsolatedPlan::default(), &platform()), Stage::Judge, &platform());
-    let pod = built.unwrap();
+    let template = template(&job(None), &IsolatedPlan::default(), Vec::new(), &platform());
+    let pod = build(&run, &template, Stage::Judge, &platform()).unwrap();
     let spec = pod.spec.as_ref().unwrap();
     assert_eq!(spec.service_account_name.as_deref(), Some("default"));
     assert_eq!(spec.automount_service_account_token, Some(false));
@@ -227,16 +290,43 @@ fn nothing_of_the_users_is_in_the_pod_that_describes() {
     let runner = &spec.containers[1];
     assert!(runner.resources.is_some() && runner.stdin.is_none() && runner.env_from.is_none());
     let text = serde_json::to_string(&pod).unwrap();
-    for word in ["TF_CLI_ARGS", "keys", "/own", "sidecar", "writer", "reader", "/plugins", "users/"] {
+    for word in ["TF_CLI_ARGS", "keys", "/own", "sidecar", "writer", "reader", "/plugins", "users"] {
         assert!(!text.contains(word), "`{word}` is in {text}");
     }
+}
+
+/// Where providers are reached by a proxy only, no plan could be described.
+#[test]
+fn the_pod_that_describes_has_the_proxy_of_policies_and_not_that_of_its_workspace() {
+    let supplies = |name: &str, proxy: Value| {
+        knoll_api::Policy::new(name, serde_json::from_value(json!({"defaults": {"proxy": proxy}})).unwrap())
+    };
+    let policies = effective(&[
+        supplies("a", json!({"https": "http://proxy-a:3128", "exclude": ["svc", "10.0.0.0/8"]})),
+        supplies("b", json!({"https": "http://proxy-b:3128", "http": "http://proxy-b:3128"})),
+    ]);
+    let run = World::apply(RunApproval::Auto).run;
+    let template = template(&job(None), &IsolatedPlan::default(), policies.proxy(), &platform());
+    let pod = build(&run, &template, Stage::Judge, &platform()).unwrap();
+    let runner = pod.spec.unwrap().containers.into_iter().find(|container| container.name == "runner").unwrap();
+    let env: BTreeMap<String, String> =
+        runner.env.unwrap().into_iter().filter_map(|env| Some((env.name, env.value?))).collect();
+    for (name, value) in [
+        ("HTTPS_PROXY", "http://proxy-a:3128"),
+        ("https_proxy", "http://proxy-a:3128"),
+        ("HTTP_PROXY", "http://proxy-b:3128"),
+        ("NO_PROXY", "svc,10.0.0.0/8"),
+    ] {
+        assert_eq!(env[name], value, "{name}");
+    }
+    assert!(!env.contains_key("TF_CLI_ARGS"));
 }
 
 #[test]
 fn the_image_is_that_of_the_policy_or_of_the_installation() {
     let image = |named: Option<&str>, version: Option<&str>| {
         let isolated = IsolatedPlan { image: named.map(str::to_owned), mirror: None };
-        template(&job(version), &isolated, &platform()).image
+        template(&job(version), &isolated, Vec::new(), &platform()).image
     };
     assert_eq!(image(None, None), "terraform:1.9");
     assert_eq!(image(None, Some("1.11.4")), "terraform:1.11.4");
