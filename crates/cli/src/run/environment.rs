@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_settings_file_was_named_by_commands_that_install_nothing() {
         for words in ["state list", "untaint", "validate", "output", "graph"] {
-            assert_eq!(settings(words), None, "{words}");
+            assert_eq!(settings(words, None, None), None, "{words}");
         }
     }
 }
