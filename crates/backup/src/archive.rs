@@ -63,7 +63,7 @@ pub(crate) struct Limits {
 /// The versions of a state.
 #[derive(Clone, Debug)]
 pub struct Versions {
-    /// The newest first.
+    /// What is listed of the copies of a state.
     pub names: Vec<RecordName>,
     /// Whether there are no others.
     pub is_whole: bool,
