@@ -72,8 +72,8 @@ fn an_atom_writes_where_it_may_and_what_the_cluster_knows() {
         (vec![object("v1", "Namespace", "shop", Some("ignored"))], Ok(vec![None])),
         (vec![widget(None)], Err("`Widget w`: the cluster has no kind `Widget` in `example.com/v1`.")),
         (
-            vec![object("apps/v1", "Deployment", "w", None)],
-            Err("`Deployment w`: the cluster has no kind `Deployment` in `apps/v1`. `kubectl api-resources` lists"),
+            vec![object("batch/v1", "CronJob", "w", None)],
+            Err("`CronJob w`: the cluster has no kind `CronJob` in `batch/v1`. `kubectl api-resources` lists"),
         ),
         (vec![definition("Namespaced"), widget(None)], Ok(vec![None, Some("default")])),
         (vec![definition("Cluster"), widget(None)], Ok(vec![None, None])),
