@@ -58,7 +58,6 @@ impl State {
     }
 }
 
-/// What a user does, and the permissions it requires: verb, group, resource, subresource.
 /// What a user may want to do, the role for it, and the permissions that it takes.
 const NEEDS: [(&str, &str, &[(&str, &str, &str, &str)]); 4] = [
     (

@@ -324,6 +324,36 @@ fn spec(namespace: &Namespace, object: &str) -> String {
 }
 
 #[tokio::test]
+async fn a_pod_that_cannot_start_says_why() {
+    let namespace = with_rights().await;
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{terminationGracePeriodSeconds: 0, containers: [{{name: web, image: \"{IMAGE}\", command: [nosuchprogram]}}]}}\n"
+    );
+    assert_eq!(apply(&namespace, &[&pod], &["--deadline", "8s"]), Some(1));
+    let failure = status(&namespace).await.failure.unwrap();
+    assert_eq!(failure.phase, AtomPhase::Deadline, "{}", failure.message);
+    assert!(failure.message.contains("nosuchprogram"), "{}", failure.message);
+}
+
+/// A Deployment was only "not ready in time" where the account of its Atom could not look at pods.
+#[tokio::test]
+async fn an_account_without_pods_hid_why_a_deployment_was_not_ready() {
+    if !World::get().is_real() {
+        // Needs the workload controllers.
+        return;
+    }
+    let namespace = World::get().namespace().await;
+    let account = format!("--serviceaccount={}:default", namespace.name);
+    let _ = namespace.kubectl(&["create", "role", "deployer", "--verb=*", "--resource=deployments.apps"]).ok();
+    let _ = namespace.kubectl(&["create", "rolebinding", "deployer", "--role=deployer", &account]).ok();
+    let bad = deployment("knoll/none:1", "sleep 3600", "  replicas: 1\n");
+    assert_eq!(apply(&namespace, &[&bad], &["--deadline", "8s"]), Some(1));
+    let failure = status(&namespace).await.failure.unwrap();
+    assert_eq!(failure.phase, AtomPhase::Deadline, "{}", failure.message);
+    assert!(failure.message.contains("service account may not list pods"), "{}", failure.message);
+}
+
+#[tokio::test]
 async fn workloads_that_do_not_come_up_are_undone_to_the_byte() {
     if !World::get().is_real() {
         // Needs the workload controllers.

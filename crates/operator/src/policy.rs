@@ -13,7 +13,7 @@ use std::{
 };
 
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use knoll_api::{Policy, Stack, Workspace, policy::RulePack};
+use knoll_api::{Policy, Stack, Workspace};
 use knoll_core::{
     identity::ObjectId,
     policy::{self, AtomAccount, Effective, Labels, status::fault},
@@ -112,15 +112,10 @@ pub fn on_policy(context: &Context, ask: &Triggers, id: &ObjectId, policy: &Poli
     }
 }
 
-/// Asks for the Policies that take a pack of rules from this ConfigMap. There are few Policies.
+/// Asks for the Policies that take a pack of rules from this ConfigMap.
 pub fn on_config_map(context: &Context, ask: &Triggers, id: &ObjectId) {
-    let is_this =
-        |pack: &RulePack| pack.config_map.as_ref().is_some_and(|at| at.namespace == id.namespace && at.name == id.name);
-    for policy in context.caches.policies.all() {
-        if policy.spec.plan.iter().flat_map(|plan| &plan.packs).any(is_this) {
-            context.rule_checks.outdated(&policy.uid().unwrap_or_default());
-            ask.policy(&policy.name_any());
-        }
+    for policy in context.rule_checks.outdated(&id.namespace, &id.name) {
+        ask.policy(&policy);
     }
 }
 

@@ -10,7 +10,7 @@ use cluster::{
 use k8s_openapi::api::{
     core::v1::{Namespace, Secret},
     events::v1::Event,
-    rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
+    rbac::v1::ClusterRoleBinding,
 };
 use knoll_api::{Atom, AtomVersion, atom::AtomPhase, names::reason};
 use kube::{
@@ -326,39 +326,6 @@ async fn an_atom_without_an_account_has_no_rights_but_those_of_its_namespace() {
     world.grant("default", "edit").await;
     life.ends(AtomPhase::Running).await;
     assert_eq!(life.data("a").await, Some(json!({"k": "hunter2!"})));
-}
-
-/// A Deployment was only "not ready in time" where the account of its Atom could not look at pods.
-#[tokio::test]
-async fn an_account_without_pods_hid_why_a_deployment_was_not_ready() {
-    let cluster = World::start().await;
-    let world = cluster.beside("shop").await;
-    let role: Role = serde_json::from_value(json!({
-        "metadata": {"name": "deployer"},
-        "rules": [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["*"]}],
-    }))
-    .unwrap();
-    world.api().create(&PostParams::default(), &role).await.unwrap();
-    let binding: RoleBinding = serde_json::from_value(json!({
-        "metadata": {"name": "deployer"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "deployer"},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "shop"}],
-    }))
-    .unwrap();
-    world.api().create(&PostParams::default(), &binding).await.unwrap();
-    let _operator = world.operator();
-    let life = Life::new(&world, "web");
-    let labels = json!({"app": "web"});
-    let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
-            "spec": {"containers": [{"name": "web", "image": "web"}]}}},
-    });
-    life.version("v1", &documents(&[deployment])).await;
-    life.wants("v1").await;
-    let failure = life.ends(AtomPhase::Reverted).await.failure.unwrap();
-    assert_eq!(failure.reason, "DeadlineExceeded", "{}", failure.message);
-    assert!(failure.message.contains("service account may not list pods"), "{}", failure.message);
 }
 
 #[tokio::test]

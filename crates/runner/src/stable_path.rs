@@ -1,7 +1,7 @@
 //! A path of the module that is the same for every run on a machine where each pod has another folder.
 //!
-//! On a cluster, a volume has one `mountPath` in all pods. A pod of the embedded cluster is processes of the machine, and its
-//! volume is a folder of its own. `path.cwd` of a plan then differed from that of its apply, which failed, and each plan
+//! With images, a volume has one `mountPath` in all pods. Where pods are processes of one machine, the volume of each is a
+//! folder of its own. `path.cwd` of a plan then differed from that of its apply, which failed, and each plan
 //! changed what has the path in it. Terraform's own path is that of `PWD`, where it leads to the working directory. Here
 //! it leads there by a file descriptor that all processes of the run inherit: one text, another folder for each run, also
 //! for runs at the same time and for processes in other directories.

@@ -1,6 +1,7 @@
 //! What a run takes of the user's environment, and a hint about the rest.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use knoll_storage::inputs;
 
@@ -13,22 +14,24 @@ pub fn take(words: &str, with_env: bool) -> BTreeMap<String, String> {
     let (sent, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
         all.filter(|(name, _)| is_terraforms(name)).partition(|(name, _)| with_env && inputs::is_sent(name));
     let left: Vec<String> = left.into_keys().collect();
-    if let Some(hint) = hint(&left, settings(words).as_deref()) {
+    let named = std::env::var_os(CONFIG_FILE).filter(|file| !file.is_empty()).map(PathBuf::from);
+    if let Some(hint) = hint(&left, settings(words, named, std::env::home_dir()).as_deref()) {
         style::note(&hint);
     }
     sent
 }
 
 /// The settings file that terraform on this machine would use: they matter where providers are installed.
-fn settings(words: &str) -> Option<String> {
+fn settings(words: &str, named: Option<PathBuf>, home: Option<PathBuf>) -> Option<String> {
     if !INSTALLING.contains(&words) {
         return None;
     }
-    if std::env::var_os(CONFIG_FILE).is_some_and(|file| !file.is_empty()) {
-        return Some(format!("the file of `{CONFIG_FILE}`"));
-    }
-    let home = std::env::home_dir()?;
-    home.join(".terraformrc").is_file().then(|| "`~/.terraformrc`".to_owned())
+    // A file that does not exist has no settings to miss.
+    let (file, called) = match named {
+        Some(file) => (file, format!("the file of `{CONFIG_FILE}`")),
+        None => (home?.join(".terraformrc"), "`~/.terraformrc`".to_owned()),
+    };
+    file.is_file().then_some(called)
 }
 
 const CONFIG_FILE: &str = "TF_CLI_CONFIG_FILE";
@@ -73,7 +76,22 @@ fn hint(left: &[String], settings: Option<&str>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
+
+    #[test]
+    fn a_file_that_does_not_exist_was_missed_by_each_run() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| Some(home.path().join(name));
+        let found = |words: &str, named: Option<PathBuf>| settings(words, named, at(""));
+        assert_eq!((found("plan", at("none")), found("plan", None)), (None, None));
+        std::fs::write(home.path().join(".terraformrc"), "").unwrap();
+        assert_eq!(found("plan", None).as_deref(), Some("`~/.terraformrc`"));
+        assert_eq!(found("plan", at("none")), None, "terraform reads the file of the variable only");
+        assert_eq!(found("plan", at(".terraformrc")).as_deref(), Some("the file of `TF_CLI_CONFIG_FILE`"));
+        assert_eq!(found("output", None), None);
+    }
 
     #[test]
     fn what_is_left_behind_is_named_with_what_to_do() {
@@ -107,7 +125,7 @@ mod tests {
     #[test]
     fn a_settings_file_was_named_by_commands_that_install_nothing() {
         for words in ["state list", "untaint", "validate", "output", "graph"] {
-            assert_eq!(settings(words), None, "{words}");
+            assert_eq!(settings(words, None, None), None, "{words}");
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+/// The longest part of a container's last message that is shown, in bytes.
+const LONGEST: usize = 300;
+
 /// A problem of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodProblem {
@@ -31,17 +34,28 @@ fn of_containers(pod: &Value) -> Option<PodProblem> {
         let message = text(container, "/state/waiting/message");
         let ended = ["/lastState/terminated", "/state/terminated"].iter().find_map(|at| container.pointer(at));
         let exit = ended.and_then(|ended| ended.get("exitCode")).and_then(Value::as_i64);
+        let said = ended.map(last_line).unwrap_or_default();
+        let exited = |code: i64| match said.as_str() {
+            "" => format!("it exited with code {code}"),
+            said => format!("it exited with code {code}: {said}"),
+        };
         let text = match (reason, exit) {
             ("ContainerCreating" | "PodInitializing" | "", None | Some(0)) => return None,
-            ("CrashLoopBackOff", Some(code)) => format!("CrashLoopBackOff, it exited with code {code}"),
-            ("ContainerCreating" | "PodInitializing" | "", Some(code)) => format!("it exited with code {code}"),
+            ("CrashLoopBackOff", Some(code)) => format!("CrashLoopBackOff, {}", exited(code)),
+            ("ContainerCreating" | "PodInitializing" | "", Some(code)) => exited(code),
             (reason, _) if message.is_empty() => reason.to_owned(),
             (reason, _) => format!("{reason}: {message}"),
         };
-        let crashed = exit.is_some();
+        let crashed = exit.is_some() && said.is_empty();
         let message = format!("Pod {name}, container {called}: {}", sentence(&text));
         Some(PodProblem { message, log_of: if crashed { log_of() } else { None } })
     })
+}
+
+/// The end of what a container, or the runtime that could not start it, left as its last message.
+fn last_line(ended: &Value) -> String {
+    let line = text(ended, "/message").lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    line[..line.floor_char_boundary(LONGEST)].to_owned()
 }
 
 fn unscheduled(pod: &Value) -> Option<PodProblem> {

@@ -222,6 +222,12 @@ fn the_pods_of_a_workload_say_what_is_wrong() {
         pod_problem(std::slice::from_ref(&pulls)),
         expect("Pod new, container c: ImagePullBackOff: no such image.", None)
     );
+    let mut unstartable = crashed.clone();
+    unstartable["lastState"]["terminated"]["message"] = json!("starting\n`webb` is not on `PATH`\n");
+    assert_eq!(
+        pod_problem(&[pod("typo", "1", unstartable)]),
+        expect("Pod typo, container c: CrashLoopBackOff, it exited with code 3: `webb` is not on `PATH`.", None)
+    );
     let old = pod("old", "1", crashed);
     assert_eq!(
         pod_problem(std::slice::from_ref(&old)),

@@ -10,7 +10,7 @@ use knoll_api::{
 use knoll_core::{
     atom::{ActionError, AtomOutcome, hidden::HiddenValues, waves::Wave},
     identity::Subject,
-    readiness::{self, Health},
+    readiness::{self, Health, PodProblem},
 };
 use kube::{
     Api,
@@ -60,7 +60,9 @@ pub(super) async fn run(context: &Context, atom: &Subject<Atom>) -> Result<AtomO
         if !ready && Wave::of(&listed.object) == Wave::Workloads && inspected < WORKLOADS {
             inspected += 1;
             if let Some(problem) = pod_problem(objects, &listed.object, &object).await {
-                message = Some(format!("{} {problem}", message.unwrap_or_default()));
+                // The message of a pod is its problem without the log.
+                let message_of_owner = message.filter(|_| listed.object.kind != "Pod").unwrap_or_default();
+                message = Some(format!("{message_of_owner} {problem}").trim_start().to_owned());
             }
         }
         if matches!(health, Health::Failed(_)) {
@@ -99,16 +101,16 @@ async fn current(
 
 /// What is wrong with the pods of a workload.
 async fn pod_problem(objects: &Objects<'_>, key: &ObjectKey, workload: &Value) -> Option<String> {
+    let api: Api<Pod> = Api::namespaced(objects.client().clone(), key.namespace.as_deref()?);
     let selector = match key.kind.as_str() {
         "Job" => format!("batch.kubernetes.io/job-name={}", key.name),
-        "Pod" => return None,
+        "Pod" => return Some(with_log(&api, readiness::pod_problem(std::slice::from_ref(workload))?).await),
         _ => {
             let labels = workload.pointer("/spec/selector/matchLabels")?.as_object()?;
             let all = labels.iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?)));
             all.collect::<Vec<_>>().join(",")
         }
     };
-    let api: Api<Pod> = Api::namespaced(objects.client().clone(), key.namespace.as_deref()?);
     let pods = match api.list(&ListParams::default().labels(&selector).limit(100)).await {
         Ok(pods) => pods,
         Err(error) if code(&error) == Some(403) => {
@@ -118,15 +120,19 @@ async fn pod_problem(objects: &Objects<'_>, key: &ObjectKey, workload: &Value) -
         Err(_) => return None,
     };
     let pods: Vec<Value> = pods.items.iter().filter_map(|pod| serde_json::to_value(pod).ok()).collect();
-    let problem = readiness::pod_problem(&pods)?;
+    Some(with_log(&api, readiness::pod_problem(&pods)?).await)
+}
+
+/// The message of a problem, with the last line of the log that says more.
+async fn with_log(api: &Api<Pod>, problem: PodProblem) -> String {
     let line = match &problem.log_of {
-        Some((pod, container)) => last_line(&api, pod, container).await,
+        Some((pod, container)) => last_line(api, pod, container).await,
         None => None,
     };
-    Some(match line {
+    match line {
         Some(line) => format!("{} Last log line: {}", problem.message, cut(&line, LINE)),
         None => problem.message,
-    })
+    }
 }
 
 async fn last_line(api: &Api<Pod>, pod: &str, container: &str) -> Option<String> {

@@ -33,7 +33,11 @@ pub struct RuleChecks {
 struct RuleCheck {
     /// The number of checks that were begun: only the last one counts.
     number: u64,
+    /// The name of the Policy.
+    policy: String,
     generation: Option<i64>,
+    /// The namespaces and names of the ConfigMaps that have its packs.
+    config_maps: Vec<(String, String)>,
     is_underway: bool,
     result: Option<Arc<CheckedRules>>,
 }
@@ -54,7 +58,14 @@ impl RuleChecks {
         let mut known = self.lock();
         let check = known.entry(policy.uid().to_owned()).or_default();
         if check.generation != policy.metadata.generation {
-            *check = RuleCheck { number: check.number, generation: policy.metadata.generation, ..RuleCheck::default() };
+            let maps = rules.packs.iter().filter_map(|pack| pack.config_map.as_ref());
+            *check = RuleCheck {
+                number: check.number,
+                policy: policy.name().to_owned(),
+                generation: policy.metadata.generation,
+                config_maps: maps.map(|at| (at.namespace.clone(), at.name.clone())).collect(),
+                ..RuleCheck::default()
+            };
         }
         let is_over = |result: &Arc<CheckedRules>| result.due(rules).is_some_and(|due| due <= now);
         if !check.is_underway && check.result.as_ref().is_none_or(is_over) {
@@ -76,11 +87,15 @@ impl RuleChecks {
         self.lock().remove(uid);
     }
 
-    /// A pack of a Policy may be another one now: the next look begins a check.
-    pub fn outdated(&self, uid: &str) {
-        if let Some(check) = self.lock().get_mut(uid) {
+    /// A ConfigMap may have another pack now: the next look at each Policy that names it begins a check. Returns their names.
+    pub fn outdated(&self, namespace: &str, name: &str) -> Vec<String> {
+        let mut known = self.lock();
+        let named = |check: &&mut RuleCheck| check.config_maps.iter().any(|at| at.0 == namespace && at.1 == name);
+        let outdate = |check: &mut RuleCheck| {
             check.generation = None;
-        }
+            check.policy.clone()
+        };
+        known.values_mut().filter(named).map(outdate).collect()
     }
 
     fn finish(&self, uid: &str, number: u64, result: CheckedRules) {

@@ -79,8 +79,13 @@ pub fn plan(owner: &Owner, rendered: Vec<Value>, scopes: &Scopes) -> Result<Vec<
         let definition = definitions.iter().find(|definition| definition.defines(&key));
         let known = scopes.get(&(key.api_version.clone(), key.kind.clone())).copied();
         let Some(scope) = known.or_else(|| definition.map(|definition| definition.scope)) else {
+            // Groups of Kubernetes itself have no dot, and no CustomResourceDefinitions.
+            let way_on = match key.api_version.split_once('/').is_some_and(|(group, _)| group.contains('.')) {
+                true => "Add its CustomResourceDefinition to the template, or install it first.",
+                false => "`kubectl api-resources` lists those that it has.",
+            };
             return Err(invalid(format!(
-                "`{key}`: the cluster has no kind `{}` in `{}`. Add its CustomResourceDefinition to the template, or install it first.",
+                "`{key}`: the cluster has no kind `{}` in `{}`. {way_on}",
                 key.kind, key.api_version
             )));
         };

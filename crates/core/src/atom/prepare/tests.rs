@@ -71,6 +71,10 @@ fn an_atom_writes_where_it_may_and_what_the_cluster_knows() {
         (vec![object("v1", "ConfigMap", "a", Some("shop"))], Ok(vec![Some("shop")])),
         (vec![object("v1", "Namespace", "shop", Some("ignored"))], Ok(vec![None])),
         (vec![widget(None)], Err("`Widget w`: the cluster has no kind `Widget` in `example.com/v1`.")),
+        (
+            vec![object("batch/v1", "CronJob", "w", None)],
+            Err("`CronJob w`: the cluster has no kind `CronJob` in `batch/v1`. `kubectl api-resources` lists"),
+        ),
         (vec![definition("Namespaced"), widget(None)], Ok(vec![None, Some("default")])),
         (vec![definition("Cluster"), widget(None)], Ok(vec![None, None])),
         (
