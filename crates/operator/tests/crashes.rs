@@ -58,7 +58,8 @@ async fn workspace_with_settings(world: &World) {
 /// Kills the operator after its first write, then in a new world after its second, until it comes to the end.
 async fn check(approval: RunApproval, writes: usize, pods: usize) {
     for last in 1.. {
-        assert!(last <= writes * 2, "one run takes that many writes");
+        // On a busy machine, some writes meet another one and are made again.
+        assert!(last <= writes * 3, "one run takes that many writes");
         let world = World::start().await;
         workspace_with_settings(&world).await;
         let died = CancellationToken::new();

@@ -18,7 +18,7 @@ use knoll_api::{
     run::{RunApproval, RunPhase, RunSpec},
 };
 use knoll_core::{conditions, frozen::PodTemplate, policy::Supplied};
-use knoll_storage::Storage;
+use knoll_storage::{FreezeError, Storage};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -294,8 +294,11 @@ async fn a_job_that_is_frozen_again_takes_the_place_of_the_one_before() {
     // A process that ends between two writes leaves a part of them.
     let names = |digest: &str| knoll_api::names::job_secret("one", digest);
     world.api::<Secret>().delete(&format!("{}-0", names(&first.digest)), &DeleteParams::default()).await.unwrap();
-    assert_eq!(freeze(&workspace).await, first);
-    jobs.get(&run, &first).await.unwrap();
+    let again = freeze(&workspace).await;
+    assert_eq!(again.digest, first.digest);
+    assert_ne!(again.copies, first.copies, "the copy is another one");
+    jobs.get(&run, &again).await.unwrap();
+    assert!(matches!(jobs.get(&run, &first).await, Err(FreezeError::Changed(_))));
 
     workspace.spec.version = Some("1.2.3".to_owned());
     let second = freeze(&workspace).await;

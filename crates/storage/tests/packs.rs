@@ -12,6 +12,7 @@ use serde_json::json;
 /// Whoever wrote a Policy had the token of any Secret of the operator sent to a server of their own.
 #[tokio::test]
 async fn a_policy_sent_the_content_of_every_secret_of_the_operator_to_a_server_of_its_choice() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let cluster = Cluster::memory().await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "default");
     let rows = [
