@@ -110,7 +110,7 @@ async fn a_stack_is_reviewed_follows_its_inputs_and_is_destroyed_without_them() 
 
     let columns = namespace.kubectl(&["get", "stacks"]).ok();
     let heading: Vec<&str> = columns.lines().next().unwrap().split_whitespace().collect();
-    assert_eq!(heading, ["NAME", "READY", "PHASE", "REVISION", "DRIFTED", "LAST-RUN", "AGE"]);
+    assert_eq!(heading, ["NAME", "READY", "PHASE", "REASON", "REVISION", "DRIFTED", "LAST-RUN", "AGE"]);
 
     apply(&namespace, &stack("net", spec("Auto")));
     let _ = namespace.kubectl(&["delete", "configmap/module", "secret/vars"]).ok();
