@@ -30,6 +30,8 @@ static QUOTED: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)Invalid value: (
 static DIFF: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\n@@ -\d+,\d+ \+\d+,\d+ @@\n.*"));
 /// The generated name of the token volume that admission adds to every pod.
 static ACCESS: LazyLock<Regex> = LazyLock::new(|| pattern(r"kube-api-access-[a-z0-9]{5}\b"));
+/// What stands before the bound of a schema in a message.
+const BOUNDS: [&str; 5] = ["than or equal to ", "at least ", "at most ", "more than ", "longer than "];
 /// The age of an object in a Table. One server may pass a second boundary that the other does not.
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+s$"));
 /// A group that another scenario defines, and that may appear or disappear.
@@ -183,9 +185,12 @@ impl Names {
         let versions = &self.versions;
         NUMBER
             .replace_all(&out, |found: &Captures<'_>| {
-                // The code of a warning is not a version.
-                let is_code = found.get(0).is_some_and(|number| out[number.end()..].starts_with(" - \""));
-                versions.get(&found[0]).filter(|_| !is_code).cloned().unwrap_or_else(|| found[0].to_owned())
+                // Neither the code of a warning nor a bound of a schema is a version.
+                let is_other = found.get(0).is_some_and(|number| {
+                    let before = &out[..number.start()];
+                    out[number.end()..].starts_with(" - \"") || BOUNDS.iter().any(|bound| before.ends_with(bound))
+                });
+                versions.get(&found[0]).filter(|_| !is_other).cloned().unwrap_or_else(|| found[0].to_owned())
             })
             .into_owned()
     }
@@ -289,10 +294,12 @@ mod tests {
     }
 
     #[test]
-    fn the_code_of_a_warning_is_no_version() {
+    fn neither_a_code_nor_a_bound_is_a_version() {
         let mut names = Names::default();
         names.normalize(&json!({"resourceVersion": "299"}));
         assert_eq!(names.normalize(&json!("299 - \"at 299\"")), "299 - \"at <version-1>\"");
+        let bound = "x should be less than or equal to 299";
+        assert_eq!(names.normalize(&json!(bound)), bound);
     }
 
     #[test]
