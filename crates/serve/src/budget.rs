@@ -40,7 +40,7 @@ impl Budget {
         Arc::new(Self { all, share, held: Mutex::default(), freed: Notify::new() })
     }
 
-    /// Takes an amount as soon as there is room for it; none when there is none for [`PATIENCE`].
+    /// Takes an amount as soon as there is room for it; none when there is none for a short time.
     pub async fn take(self: &Arc<Self>, owner: &str, amount: u64) -> Option<Held> {
         let waiting = async {
             loop {
