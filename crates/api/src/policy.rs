@@ -175,7 +175,7 @@ pub struct AllowRules {
     /// What pods may have of their nodes: nothing that is not set here. Pods of runs never share the namespaces of a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<AllowedPod>,
-    /// Whose hooks may run.
+    /// Whose hooks may run. Defaults to `Any`, and with `sources` to `Stack`: a hook could run another module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<AllowedHooks>,
     /// Whether Runs with `overrideStack: true` may change the infrastructure of a Stack that has not started them. Defaults to

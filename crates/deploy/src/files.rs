@@ -34,6 +34,7 @@ pub(crate) fn contents() -> Vec<(String, Vec<Manifest>)> {
         ("policy/records.yaml", policy::records(&settings.operator_user())),
         ("policy/tokens.yaml", policy::for_cluster()),
         ("policy/contents.yaml", policy::contents_on_cluster(&settings.operator_user())),
+        ("policy/finalizers.yaml", policy::finalizers_on_cluster(&settings.operator_user())),
         ("operator/namespace.yaml", vec![operator::namespace(&settings)]),
         ("operator/service-account.yaml", vec![operator::account(&settings)]),
         ("operator/service.yaml", vec![operator::service(&settings), operator::page_service(&settings)]),

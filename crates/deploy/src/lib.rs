@@ -74,14 +74,17 @@ pub fn rules(operator: &str) -> Vec<Manifest> {
 /// As [`rules`], with those of the embedded cluster.
 #[must_use]
 pub fn embedded_rules(operator: &str) -> Vec<Manifest> {
-    rules(operator).into_iter().chain(policy::contents_on_embedded(operator)).collect()
+    let others = [policy::contents_on_embedded(operator), policy::finalizers_on_embedded(operator)];
+    rules(operator).into_iter().chain(others.into_iter().flatten()).collect()
 }
 
 /// As [`rules`], with those that need more than the embedded cluster has.
 #[must_use]
 pub fn cluster_rules(settings: &Settings) -> Vec<Manifest> {
     let operator = settings.operator_user();
-    rules(&operator).into_iter().chain(policy::for_cluster()).chain(policy::contents_on_cluster(&operator)).collect()
+    let others =
+        [policy::for_cluster(), policy::contents_on_cluster(&operator), policy::finalizers_on_cluster(&operator)];
+    rules(&operator).into_iter().chain(others.into_iter().flatten()).collect()
 }
 
 /// The operator and its permissions, in an order in which they can be applied.

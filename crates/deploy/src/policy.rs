@@ -20,6 +20,9 @@ use crate::{Manifest, operator::metadata};
 
 mod allowed;
 
+/// Whether a request is one of an administrator of the embedded cluster.
+const IS_ADMINISTRATOR: &str = "(has(request.userInfo.groups) && 'system:masters' in request.userInfo.groups)";
+
 /// The policies of Knoll's kinds, each with the binding that enables it for the whole cluster. `operator` is the
 /// username of the operator.
 pub fn manifests(operator: &str) -> Vec<Manifest> {
@@ -53,8 +56,23 @@ pub fn contents_on_cluster(operator: &str) -> Vec<Manifest> {
 
 /// As [`contents_on_cluster`], for the embedded cluster, whose administrators are one group.
 pub fn contents_on_embedded(operator: &str) -> Vec<Manifest> {
-    let is_administrator = "(has(request.userInfo.groups) && 'system:masters' in request.userInfo.groups)";
-    contents(operator, |_| is_administrator.to_owned()).iter().flat_map(Policy::manifests).collect()
+    contents(operator, |_| IS_ADMINISTRATOR.to_owned()).iter().flat_map(Policy::manifests).collect()
+}
+
+/// The policies that keep the finalizers of Knoll, for a cluster whose API server has an authorizer for CEL: who may update
+/// the `finalizers` of a kind may remove them, for a cluster without its operator.
+pub fn finalizers_on_cluster(operator: &str) -> Vec<Manifest> {
+    let may_release = |resource: &str| {
+        format!(
+            "authorizer.group('{GROUP}').resource('{resource}').subresource('finalizers').namespace(request.namespace).check('update').allowed()"
+        )
+    };
+    finalizers(operator, may_release).iter().flat_map(Policy::manifests).collect()
+}
+
+/// As [`finalizers_on_cluster`], for the embedded cluster.
+pub fn finalizers_on_embedded(operator: &str) -> Vec<Manifest> {
+    finalizers(operator, |_| IS_ADMINISTRATOR.to_owned()).iter().flat_map(Policy::manifests).collect()
 }
 
 /// The creator of an Approval is the user that it names, and is in the groups that it names.
@@ -253,6 +271,41 @@ fn contents(operator: &str, trusted: impl Fn(&str) -> String) -> [Policy; 2] {
     [
         of("knoll-contents", "secrets", "Secrets", &OWN_SECRETS),
         of("knoll-logs", "configmaps", "ConfigMaps", &OWN_CONFIG_MAPS),
+    ]
+}
+
+/// A finalizer of Knoll holds its object while terraform may be running: without it, a Run could lose what it has made, and a
+/// Workspace that is made again would let a second one run.
+fn finalizers(operator: &str, trusted: impl Fn(&str) -> String) -> [Policy; 4] {
+    let of = |name, resource, own: &str| {
+        let held =
+            |object: &str| format!("has({object}.metadata.finalizers) && '{own}' in {object}.metadata.finalizers");
+        let kept = forbidden(
+            &format!(
+                "!({}) || ({}) || request.userInfo.username == '{operator}' || {}",
+                held("oldObject"),
+                held("object"),
+                trusted(resource),
+            ),
+            &format!("leave the finalizer `{own}` in place: the operator removes it when nothing runs any more"),
+            "",
+        );
+        Policy {
+            name,
+            group: GROUP,
+            resource,
+            operations: &["UPDATE"],
+            conditions: Vec::new(),
+            variables: Vec::new(),
+            validations: vec![kept],
+            per_policy: false,
+        }
+    };
+    [
+        of("knoll-held-runs", "runs", finalizer::RUN),
+        of("knoll-held-workspaces", "workspaces", finalizer::WORKSPACE),
+        of("knoll-held-stacks", "stacks", finalizer::STACK),
+        of("knoll-held-atoms", "atoms", finalizer::ATOM),
     ]
 }
 

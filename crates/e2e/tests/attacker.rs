@@ -273,6 +273,27 @@ async fn nobody_but_an_approver_ends_a_review() {
     assert_eq!((status.phase, status.decision), (RunPhase::Review, None));
 }
 
+/// Whoever removed them lost what a running apply had made, or let a second terraform run beside it.
+#[tokio::test]
+async fn only_the_operator_and_administrators_remove_the_finalizers_of_knoll() {
+    let namespace = World::get().namespace().await;
+    waiting(&namespace).await;
+    let eve = namespace.person("eve", &["knoll-user", "knoll-editor"]);
+    let patch = |finalizers: &str| format!(r#"{{"metadata": {{"finalizers": {finalizers}}}}}"#);
+    for object in ["run/change", "workspace/w"] {
+        let held = namespace.kubectl(&["get", object, "-o", "jsonpath={.metadata.finalizers}"]).ok();
+        assert!(held.contains("knoll.dev/"), "{object}: {held}");
+        for finalizers in ["null", "[]"] {
+            let said = eve.kubectl(&["patch", object, "--type=merge", "--patch", &patch(finalizers)]).refused();
+            assert!(said.contains("the operator removes it when nothing runs any more"), "{object}: {said}");
+        }
+        let labels = r#"{"metadata": {"labels": {"team": "shop"}}}"#;
+        let _ = eve.kubectl(&["patch", object, "--type=merge", "--patch", labels]).ok();
+    }
+    // In a cluster whose operator is gone, somebody has to.
+    let _ = namespace.kubectl(&["patch", "run/change", "--type=merge", "--patch", &patch("null")]).ok();
+}
+
 #[tokio::test]
 async fn a_user_keeps_no_run_from_being_deleted() {
     let namespace = World::get().namespace().await;

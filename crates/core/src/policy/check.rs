@@ -158,6 +158,12 @@ impl Effective {
         }
         let named = quoted(hooks.iter().map(|hook| hook.name.as_str()));
         for rule in &self.rules {
+            if rule.allow.hooks.is_none() && rule.allow.sources.is_some() && !of_stack {
+                let message = format!(
+                    "the hooks {named} could run another module than those of `sources`. Leave them out, put them into the Stack, or set `allow.hooks: Any` in the Policy."
+                );
+                found.push(violation(rule, "sources", message));
+            }
             match rule.allow.hooks.unwrap_or_default() {
                 AllowedHooks::None => {
                     let message = format!("the hooks {named}; none are allowed, leave `hooks` out.");

@@ -2,7 +2,7 @@
 
 use knoll_api::{
     plan_mode::PlanMode,
-    policy::ReviewFloor,
+    policy::{AllowedHooks, ReviewFloor},
     run::{Operation, Run, RunApproval, RunSpec},
     stack::Stack,
     verdict::IsolatedPlan,
@@ -160,7 +160,8 @@ fn before_start(spec: &RunSpec, workspace: &Workspace, policy: &Effective, floor
             }
             let of_list = privileged(workspace, policy).find(|(command, _)| {
                 let command: Vec<&str> = command.split_whitespace().collect();
-                !command.is_empty() && words.starts_with(&command)
+                // Terraform takes the rest of a command from variables such as `TF_CLI_ARGS_state`.
+                !command.is_empty() && (words.starts_with(&command) || command.starts_with(&words))
             });
             if let Some((command, from)) = of_list {
                 return Some(format!("The command `{command}` needs an Approval by {from}."));
@@ -168,6 +169,11 @@ fn before_start(spec: &RunSpec, workspace: &Workspace, policy: &Effective, floor
             if let (Some(&SHELL), Some((command, from))) = (words.first(), privileged(workspace, policy).next()) {
                 return Some(format!(
                     "`{command}` needs an Approval by {from}, and `{SHELL}` could run it without one."
+                ));
+            }
+            if let (Some(&SHELL), Some((field, from))) = (words.first(), policy.restriction()) {
+                return Some(format!(
+                    "{from} says what may run ({field}), and `{SHELL}` could run something else, so it needs an Approval."
                 ));
             }
             if queue::lane(spec) != Lane::Queue {
@@ -210,6 +216,23 @@ fn privileged<'a>(workspace: &'a Workspace, policy: &'a Effective) -> impl Itera
     let of_workspace = workspace.spec.privileged_commands.iter();
     let name = format!("Workspace `{}`", workspace.name_any());
     of_policies.chain(of_workspace.map(move |command| (command.as_str(), name.clone())))
+}
+
+impl Effective {
+    /// The first field that says what may run, and its Policy. Whoever has a shell in the pod could run something else.
+    fn restriction(&self) -> Option<(&'static str, String)> {
+        self.rules.iter().find_map(|rule| {
+            let allow = &rule.allow;
+            let fields = [
+                (allow.sources.is_some(), "spec.allow.sources"),
+                (allow.tools.is_some(), "spec.allow.tools"),
+                (allow.hooks.is_some_and(|hooks| hooks != AllowedHooks::Any), "spec.allow.hooks"),
+                (allow.stack_override == Some(false), "spec.allow.stackOverride"),
+            ];
+            let (_, field) = fields.into_iter().find(|(is_set, _)| *is_set)?;
+            Some((field, super::of_policy(&rule.policy)))
+        })
+    }
 }
 
 /// A hook runs any command with the rights of the run, so it could run a privileged one.

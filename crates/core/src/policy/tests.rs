@@ -195,6 +195,8 @@ fn privileged_operations_and_commands_need_an_approval() {
     check_privileged(command("state rm", &["a.b"]), &list, (Auto, true));
     check_privileged(command("state", &["rm", "a.b"]), &list, (Auto, true));
     check_privileged(command("state", &["list"]), &list, (Auto, false));
+    // The rest of the command comes from a variable such as `TF_CLI_ARGS_state`.
+    check_privileged(command("state", &[]), &list, (Auto, true));
     check_privileged(command("sh", &[]), &list, (Auto, true));
     check_privileged(command("show", &[]), &list, (Auto, false));
     // Terraform joins its words before it looks for a subcommand.
@@ -251,6 +253,34 @@ fn a_command_that_may_change_something_does_not_get_around_a_floor() {
     check("state list", &[], false);
     check("output", &[], false);
     check("show", &["-json"], false);
+}
+
+/// `allow.sources` was no obstacle for `sh -c "echo ... > main.tf; terraform apply"`, nor for a hook that wrote a file.
+#[test]
+fn a_shell_and_a_hook_do_not_get_around_what_may_run() {
+    #[track_caller]
+    fn check(allow: Value, spec: Value, expect: (bool, bool)) {
+        let found = demands(&run(spec), &workspace(json!({})), None, None, &only(json!({"allow": allow})));
+        assert_eq!((found.before_start.is_some(), found.violations.is_empty()), expect, "{allow} {found:?}");
+    }
+    let command = |command: &str| json!({"operation": "command", "command": command});
+    let sources = json!({"sources": {"kinds": ["inline"]}});
+    for allow in [
+        sources.clone(),
+        json!({"tools": [{"name": "terraform"}]}),
+        json!({"hooks": "None"}),
+        json!({"stackOverride": false}),
+    ] {
+        check(allow, command("sh"), (true, true));
+    }
+    for allow in [json!({}), json!({"hooks": "Any"}), json!({"stackOverride": true}), json!({"images": []})] {
+        check(allow, command("sh"), (false, true));
+    }
+    check(sources.clone(), command("state rm"), (false, true));
+    let hook = json!({"operation": "apply", "source": {"inline": {"main.tf": ""}}, "hooks": [{"name": "a", "step": "pre-plan"}]});
+    check(sources.clone(), hook.clone(), (false, false));
+    check(json!({"sources": {"kinds": ["inline"]}, "hooks": "Any"}), hook.clone(), (false, true));
+    check(json!({}), hook, (false, true));
 }
 
 fn hooks(names: &[&str]) -> Vec<Hook> {
